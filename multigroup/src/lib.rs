@@ -1,0 +1,3 @@
+//! The store: commands, databases, fronts and the command line.
+
+pub mod cli;

@@ -1,0 +1,1 @@
+//! Many Raft groups on one node.

@@ -1,0 +1,1 @@
+//! Models of the structures that threads share.

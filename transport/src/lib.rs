@@ -1,0 +1,1 @@
+//! Per-peer mutual-TLS links.
