@@ -1,1 +1,4 @@
 //! Many Raft groups on one node.
+
+pub mod id;
+pub mod log;

@@ -1,0 +1,76 @@
+//! The numbers that name things in the host, each a type of its own so that none can stand in for
+//! another. They are plain values: what may be compared with what is said on each.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+        )]
+        #[serde(transparent)]
+        pub struct $name(u64);
+
+        impl $name {
+            /// Wraps the bare number.
+            #[must_use]
+            pub const fn new(number: u64) -> Self {
+                Self(number)
+            }
+
+            /// The bare number, for codecs and for display.
+            #[must_use]
+            pub const fn to_u64(self) -> u64 {
+                self.0
+            }
+
+            /// The number after this one.
+            ///
+            /// # Panics
+            /// When the number is the largest there is: no counter here ever gets there.
+            #[must_use]
+            pub const fn next(self) -> Self {
+                match self.0.checked_add(1) {
+                    Some(next) => Self(next),
+                    None => panic!("a 64-bit counter ran out"),
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+number! {
+    /// A Raft group of this cluster.
+    GroupId
+}
+number! {
+    /// One member of one group, on one node's disk. Allocated by the group's log and never reused
+    /// (safety 7): a wiped node comes back under new ones. 0 is nobody.
+    ReplicaId
+}
+number! {
+    /// A Raft term of one group.
+    Term
+}
+number! {
+    /// A position in one group's Raft log; the first entry's is 1, 0 is before all.
+    Index
+}
+number! {
+    /// A mutation of one group's part of the shared log: rises with each append, truncation, hard
+    /// state, compaction and removal, and recovery orders by it alone (safety 12).
+    Version
+}
+number! {
+    /// A heartbeat round of this node to one peer.
+    Round
+}
