@@ -74,3 +74,74 @@ number! {
     /// A heartbeat round of this node to one peer.
     Round
 }
+number! {
+    /// A proposal, as the caller of this shard names it. Unique while it is outstanding.
+    ProposalId
+}
+number! {
+    /// A linearizable read, as the caller of this shard names it.
+    ReadId
+}
+number! {
+    /// One frame handed to the transport, so that its end can be told (safety 24).
+    SendId
+}
+number! {
+    /// One life of a node process: drawn anew at each start, learnt from the transport's hello.
+    Boot
+}
+number! {
+    /// A step of one group's replica that the log makes durable; rises with each.
+    StoreSeq
+}
+
+/// A node of this cluster. Replicas of many groups live on one.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct NodeId(u32);
+
+impl NodeId {
+    /// Wraps the bare number.
+    #[must_use]
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// The bare number, for codecs and for display.
+    #[must_use]
+    pub const fn to_u32(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A shard of a node. Groups map to shards by the same function on every node (H4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShardId(u16);
+
+impl ShardId {
+    /// Wraps the bare number.
+    #[must_use]
+    pub const fn new(number: u16) -> Self {
+        Self(number)
+    }
+
+    /// The bare number.
+    #[must_use]
+    pub const fn to_u16(self) -> u16 {
+        self.0
+    }
+}
+
+impl fmt::Display for ShardId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

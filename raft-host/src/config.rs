@@ -1,0 +1,198 @@
+//! The host's configuration: `RawRaftConfig` is what a file holds (contracts.md, `[raft]`),
+//! [`RaftConfig`] is what was checked; its private fields can't hold a broken set. No value is
+//! repaired silently. Bounds that nobody tunes are in `limits.rs`.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// `[raft]` as written, units in the names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawRaftConfig {
+    /// From round to round.
+    pub heartbeat_interval_ms: u32,
+    /// Without a beat for this long, a replica may campaign and vote.
+    pub election_timeout_ms: u32,
+    /// Campaigns a second and shard, so that a lost node doesn't become a storm (H6).
+    pub campaign_rate: u32,
+    /// After a start, no vote and no campaign for this long: the longest lease that may be out
+    /// (safety 5).
+    pub restart_silence_ms: u32,
+    /// Entries one group retains for its slowest member before it refuses proposals.
+    pub retained_entries_max: u64,
+}
+
+/// The defaults of contracts.md 3. No lease is granted yet, so nothing has to be waited out at a
+/// start; a million retained entries are some hundred MB of log for one group.
+pub const RAFT_DEFAULTS: RawRaftConfig = RawRaftConfig {
+    heartbeat_interval_ms: 100,
+    election_timeout_ms: 1000,
+    campaign_rate: 500,
+    restart_silence_ms: 0,
+    retained_entries_max: 1_000_000,
+};
+
+impl Default for RawRaftConfig {
+    fn default() -> Self {
+        RAFT_DEFAULTS
+    }
+}
+
+/// `[raft]`, checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RaftConfig {
+    heartbeat_interval: Duration,
+    election_timeout: Duration,
+    campaign_rate: NonZeroU32,
+    restart_silence: Duration,
+    retained_entries_max: u64,
+}
+
+/// Which rule a configuration breaks, with both values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// Rounds need a pace.
+    #[error("raft.heartbeat_interval is zero")]
+    HeartbeatZero,
+    /// Two rounds may be lost before anybody campaigns.
+    #[error(
+        "raft.heartbeat_interval {heartbeat:?} is more than a third of raft.election_timeout \
+         {election:?}"
+    )]
+    HeartbeatNotBelowElection {
+        /// The interval.
+        heartbeat: Duration,
+        /// The timeout.
+        election: Duration,
+    },
+    /// Somebody has to be able to campaign.
+    #[error("raft.campaign_rate is zero")]
+    CampaignRateZero,
+    /// A lease never outlasts an election timeout.
+    #[error("raft.restart_silence {silence:?} is longer than raft.election_timeout {election:?}")]
+    SilenceBeyondElection {
+        /// The silence.
+        silence: Duration,
+        /// The timeout.
+        election: Duration,
+    },
+    /// A group that may retain nothing can't replicate.
+    #[error("raft.retained_entries_max {got} is below {least}")]
+    RetainedTooFew {
+        /// The value.
+        got: u64,
+        /// The least that works.
+        least: u64,
+    },
+}
+
+impl TryFrom<RawRaftConfig> for RaftConfig {
+    type Error = ConfigError;
+
+    fn try_from(raw: RawRaftConfig) -> Result<Self, ConfigError> {
+        let heartbeat = Duration::from_millis(raw.heartbeat_interval_ms.into());
+        let election = Duration::from_millis(raw.election_timeout_ms.into());
+        let silence = Duration::from_millis(raw.restart_silence_ms.into());
+        if heartbeat.is_zero() {
+            return Err(ConfigError::HeartbeatZero);
+        }
+        if heartbeat * 3 > election {
+            return Err(ConfigError::HeartbeatNotBelowElection {
+                heartbeat,
+                election,
+            });
+        }
+        let Some(campaign_rate) = NonZeroU32::new(raw.campaign_rate) else {
+            return Err(ConfigError::CampaignRateZero);
+        };
+        if silence > election {
+            return Err(ConfigError::SilenceBeyondElection { silence, election });
+        }
+        let least = 2 * crate::limits::UNAPPLIED_ENTRIES_MAX;
+        if raw.retained_entries_max < least {
+            return Err(ConfigError::RetainedTooFew {
+                got: raw.retained_entries_max,
+                least,
+            });
+        }
+        Ok(Self {
+            heartbeat_interval: heartbeat,
+            election_timeout: election,
+            campaign_rate,
+            restart_silence: silence,
+            retained_entries_max: raw.retained_entries_max,
+        })
+    }
+}
+
+impl RaftConfig {
+    /// From round to round.
+    #[must_use]
+    pub fn heartbeat_interval(&self) -> Duration {
+        self.heartbeat_interval
+    }
+
+    /// Without a beat for this long, a replica may campaign and vote.
+    #[must_use]
+    pub fn election_timeout(&self) -> Duration {
+        self.election_timeout
+    }
+
+    /// Campaigns a second and shard.
+    #[must_use]
+    pub fn campaign_rate(&self) -> NonZeroU32 {
+        self.campaign_rate
+    }
+
+    /// No vote and no campaign for this long after a start.
+    #[must_use]
+    pub fn restart_silence(&self) -> Duration {
+        self.restart_silence
+    }
+
+    /// Entries one group retains for its slowest member.
+    #[must_use]
+    pub fn retained_entries_max(&self) -> u64 {
+        self.retained_entries_max
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_accepted() {
+        let config = RaftConfig::try_from(RAFT_DEFAULTS).unwrap();
+        assert_eq!(config.election_timeout(), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn each_contradiction_is_named() {
+        let with = |change: fn(&mut RawRaftConfig)| {
+            let mut raw = RAFT_DEFAULTS;
+            change(&mut raw);
+            RaftConfig::try_from(raw).unwrap_err()
+        };
+        assert_eq!(
+            with(|r| r.heartbeat_interval_ms = 0),
+            ConfigError::HeartbeatZero
+        );
+        assert!(matches!(
+            with(|r| r.heartbeat_interval_ms = 400),
+            ConfigError::HeartbeatNotBelowElection { .. }
+        ));
+        assert_eq!(with(|r| r.campaign_rate = 0), ConfigError::CampaignRateZero);
+        assert!(matches!(
+            with(|r| r.restart_silence_ms = 1001),
+            ConfigError::SilenceBeyondElection { .. }
+        ));
+        assert!(matches!(
+            with(|r| r.retained_entries_max = 1),
+            ConfigError::RetainedTooFew { got: 1, .. }
+        ));
+    }
+}

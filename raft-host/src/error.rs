@@ -1,0 +1,243 @@
+//! What can go wrong in the host, one enum per boundary: why a proposal or a read was refused, how
+//! a proposal ended, why a group couldn't be opened, and what a peer's message did wrong.
+//! The log's own errors live with the log.
+
+use crate::id::{Boot, GroupId, Index, NodeId, ReplicaId, Term};
+
+/// Why a proposal, a read or a command to a group was not begun. Each one means *proven without
+/// effect* (safety 23): nothing was handed to Raft.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// This shard has no such group.
+    #[error("group {0} is not on this shard")]
+    NoSuchGroup(GroupId),
+    /// This replica doesn't lead the group.
+    #[error("not the leader, which is {leader:?}")]
+    NotLeader {
+        /// The leader's node as this replica knows it.
+        leader: Option<NodeId>,
+    },
+    /// Leadership is being handed to another replica.
+    #[error("leadership is being transferred")]
+    Transferring,
+    /// A new leader has not committed an entry of its own term yet.
+    #[error("the leader of term {term} has committed nothing of its term yet")]
+    NotReady {
+        /// Its term.
+        term: Term,
+    },
+    /// One entry may not be that long.
+    #[error("an entry of {got} bytes, at most {most} fit")]
+    TooLarge {
+        /// Bytes of the command and its context.
+        got: usize,
+        /// [`crate::limits::ENTRY_BYTES_MAX`].
+        most: usize,
+    },
+    /// The group has too many uncommitted bytes.
+    #[error("the group's uncommitted bytes are at their bound")]
+    Uncommitted,
+    /// The group applies too slowly.
+    #[error("{unapplied} entries wait to be applied, at most {most} may")]
+    Unapplied {
+        /// Entries not yet applied.
+        unapplied: u64,
+        /// The bound.
+        most: u64,
+    },
+    /// The shard has too many bytes of unfinished proposals.
+    #[error("{in_use} bytes of proposals are unfinished, at most {most} may be")]
+    NodeBusy {
+        /// Bytes in use.
+        in_use: u64,
+        /// The bound.
+        most: u64,
+    },
+    /// The group has too many unfinished proposals or reads.
+    #[error("{waiting} proposals or reads wait in this group, at most {most} may")]
+    TooManyWaiting {
+        /// How many.
+        waiting: usize,
+        /// The bound.
+        most: usize,
+    },
+    /// The group's log may not grow while a member is so far behind.
+    #[error("the log holds {retained} entries for the slowest member, at most {most} may be held")]
+    LogRetained {
+        /// Entries retained.
+        retained: u64,
+        /// The bound, from the configuration.
+        most: u64,
+    },
+    /// The deadline had passed on arrival.
+    #[error("the deadline had passed on arrival")]
+    Late,
+    /// The node stops, or its log failed.
+    #[error("the shard has stopped")]
+    Stopped,
+    /// The replica isn't a member that could do this.
+    #[error("replica {0} is not a voter of the group")]
+    NotAVoter(ReplicaId),
+    /// Raft dropped it and told no reason.
+    #[error("consensus dropped it")]
+    Dropped,
+}
+
+/// How a proposal ended (commit-wait.md 6, safety 23). Each ends exactly once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Committed, applied, and this is what the state machine answered.
+    Committed {
+        /// Where it stands.
+        index: Index,
+        /// The state machine's answer.
+        result: bytes::Bytes,
+    },
+    /// An entry of another term was committed at its index: it has and will have no effect.
+    Refused {
+        /// Where it had stood.
+        index: Index,
+    },
+    /// It was handed to Raft and may yet commit.
+    Unknown {
+        /// Why nothing more is known.
+        why: UnknownCause,
+    },
+}
+
+/// Why a proposal's fate is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UnknownCause {
+    /// The replica lost leadership.
+    #[error("leadership was lost")]
+    LeadershipLost,
+    /// Its deadline passed.
+    #[error("the deadline passed")]
+    Deadline,
+    /// The shard stops, or its log failed.
+    #[error("the shard has stopped")]
+    Stopped,
+}
+
+/// How a linearizable read ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadOutcome {
+    /// The state machine has applied at least this index: read now.
+    Ready {
+        /// The read index.
+        index: Index,
+    },
+    /// Not served; a read has no effect, so it may be repeated.
+    Failed {
+        /// Why.
+        why: ReadFailure,
+    },
+}
+
+/// Why a read was not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadFailure {
+    /// The leader was lost or isn't ready.
+    #[error("there is no leader that can serve it")]
+    NoLeader,
+    /// Its deadline passed.
+    #[error("the deadline passed")]
+    Deadline,
+    /// The shard stops.
+    #[error("the shard has stopped")]
+    Stopped,
+}
+
+/// Why a group couldn't be opened. All of them are faults of what was found on disk or given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The group is open already.
+    #[error("group {0} is open already")]
+    AlreadyOpen(GroupId),
+    /// Too many groups.
+    #[error("a shard holds at most {most} groups")]
+    TooManyGroups {
+        /// The bound.
+        most: usize,
+    },
+    /// A group needs members, not too many, each with ids of its own, this replica among them.
+    #[error("group {0} has a broken list of members")]
+    BadMembers(GroupId),
+    /// The state machine stands before the log's beginning: what lies between is gone.
+    #[error("applied up to {applied}, but the log begins after {compacted}")]
+    AppliedBeforeLog {
+        /// What the state machine says.
+        applied: Index,
+        /// The last index that was compacted away.
+        compacted: Index,
+    },
+    /// The state machine holds entries that the log doesn't (safety 14).
+    #[error("applied up to {applied}, but the log ends at {last}")]
+    AppliedBeyondLog {
+        /// What the state machine says.
+        applied: Index,
+        /// The log's last index.
+        last: Index,
+    },
+    /// The consensus core refused its configuration.
+    #[error("consensus refused the configuration of group {0}")]
+    Refused(GroupId),
+}
+
+/// What a verified peer did that no correct one does. The caller counts it and closes the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PeerMisbehaved {
+    /// The bytes aren't a body.
+    #[error("bad body")]
+    BadBody(#[from] crate::proto::wire::WireError),
+    /// A frame for another shard.
+    #[error("a frame for shard {got} at shard {expected}")]
+    WrongShard {
+        /// This shard.
+        expected: crate::id::ShardId,
+        /// The frame's.
+        got: crate::id::ShardId,
+    },
+    /// A message of this kind doesn't belong on this lane.
+    #[error("a message on the wrong lane")]
+    WrongLane,
+    /// An ack beyond what was ever sent.
+    #[error("an ack of {acked}, the log ends at {last}")]
+    AckBeyondLog {
+        /// What it acked.
+        acked: Index,
+        /// The leader's last index.
+        last: Index,
+    },
+    /// Entries of a term above their message's, or falling terms.
+    #[error("an append of term {term} holds an entry of term {got}")]
+    EntryTerm {
+        /// The message's term.
+        term: Term,
+        /// The entry's.
+        got: Term,
+    },
+    /// A second leader in one term.
+    #[error("two leaders in term {term}: {known} and {claimed}")]
+    TwoLeaders {
+        /// The term.
+        term: Term,
+        /// The one followed.
+        known: ReplicaId,
+        /// The one that claims it.
+        claimed: ReplicaId,
+    },
+    /// Frames of a life of the peer that isn't the one it is connected under.
+    #[error("boot {got} in a body, the link is to boot {expected}")]
+    WrongBoot {
+        /// What the hello said.
+        expected: Boot,
+        /// What the body says.
+        got: Boot,
+    },
+}
