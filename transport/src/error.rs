@@ -849,4 +849,6 @@ refusal_reasons! {
     ShuttingDown = 6, "shutting down";
     /// The host's answer was longer than a reply may be.
     AnswerTooLong = 7, "answer too long";
+    /// The item exceeds the frames that the peer takes; it never left this side.
+    TooLarge = 8, "larger than the peer's frames";
 }

@@ -1,8 +1,13 @@
 //! Per-peer mutual-TLS links.
 
+pub mod budget;
 mod error;
 pub mod id;
 pub mod limits;
+pub mod mailbox;
+pub mod proto;
+pub mod receipt;
+mod sync;
 
 pub use error::{
     AuthorityEnded, CloseCode, IdentityFault, PeerIncompatible, PeerMisbehaved, PeerNotice,

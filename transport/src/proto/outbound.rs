@@ -1,0 +1,607 @@
+//! The core of one lane towards one peer: what waits, what is outstanding on the session of the
+//! moment, and what becomes of each item. It outlives its sessions: what waits stays queued under
+//! its deadline while the peer is away, what was begun ends with the session that carried it.
+//!
+//! Inputs: [`OutboundLane::push`], `handle_*`, `on_*`. After each, [`OutboundLane::step`] takes one
+//! message at a time, and [`OutboundLane::poll_transmit`] gives what may be begun now; called in
+//! turns, each reply lets its one frame out before the next reply is looked at (T6).
+//!
+//! Invariants:
+//! - L1: a frame is begun only in a slot of the window, and its number is given only then.
+//! - L2: an item is in the outbox, in the window, or ended.
+//! - L3: a frame that was begun keeps its slot until its reply, whatever became of its items.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::budget::LaneAccount;
+use crate::error::{PeerMisbehaved, PeerNotice, RefusalReason, SessionEnd, TimedOut};
+use crate::id::{Label, Lane, NodeIdentity, Sequence, SessionId};
+use crate::limits::ITEM_PREFIX_BYTES;
+use crate::proto::authority::Judge;
+use crate::proto::deframer::Deframer;
+use crate::proto::fifo::{Stamper, Verified, Verifier};
+use crate::proto::frame::{Answer, Header, Kind, Side, frame_word, message_buffer, put_item};
+use crate::proto::hello::{
+    ANSWER_SEQUENCE, Agreed, Claims, HELLO_SEQUENCE, SessionKeys, agree, decode_answer,
+    decode_notice, encode_claims, encode_notice,
+};
+use crate::proto::outbox::{Entry, FrameRoom, Outbox};
+use crate::proto::timers::{ItemNumber, Timers};
+use crate::proto::window::{Outstanding, Window, WindowBound};
+use crate::receipt::{Item, Outcome, Stage};
+use crate::sync::Arc;
+
+/// Bytes to hand to TLS, whole and in order.
+#[derive(Clone, Debug)]
+pub struct Transmit {
+    /// One message.
+    pub bytes: Bytes,
+    /// The frame whose last byte is the last of these, to be named to
+    /// [`OutboundLane::on_written`] once the socket has accepted it.
+    pub frame: Option<Sequence>,
+}
+
+/// The time limits of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneTimeouts {
+    /// From the end of the handshake to the answer to the hello.
+    pub hello: Duration,
+    /// The age of the oldest outstanding frame (control).
+    pub reply: Duration,
+    /// The time without an answer while frames are outstanding (bulk).
+    pub stall: Duration,
+}
+
+/// What a lane tells its shell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OutboundEvent {
+    /// The peer answered the hello: frames may go.
+    Up {
+        /// The session's name.
+        session: SessionId,
+        /// The peer's claims.
+        claims: Claims,
+        /// What holds on the session.
+        agreed: Agreed,
+    },
+    /// One frame was answered.
+    Answered(Sequence),
+}
+
+/// What a lane has done over all its sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutboundStats {
+    /// Frames begun.
+    pub frames_begun: u64,
+    /// Frames answered.
+    pub frames_answered: u64,
+    /// Bytes handed to TLS.
+    pub bytes_begun: u64,
+    /// Sessions whose hello was answered.
+    pub sessions_up: u64,
+}
+
+#[derive(Debug)]
+enum Phase {
+    HelloDue,
+    HelloSent,
+    Up,
+}
+
+#[derive(Debug)]
+struct Session {
+    phase: Phase,
+    claims: Claims,
+    certified: NodeIdentity,
+    keys: SessionKeys,
+    deframer: Deframer,
+    frames: Stamper,
+    replies: Verifier,
+    window: Window,
+    frame_bytes: usize,
+    frame_items: usize,
+    hello_deadline: Instant,
+    last_answer: Instant,
+}
+
+/// One lane towards one peer; see the head of this file.
+#[derive(Debug)]
+pub struct OutboundLane {
+    lane: Lane,
+    account: LaneAccount,
+    timeouts: LaneTimeouts,
+    outbox: Outbox,
+    timers: Timers,
+    next_item: u64,
+    session: Option<Session>,
+    stats: OutboundStats,
+}
+
+/// The items of one frame, on their way into it.
+struct Batch {
+    entries: Vec<Entry>,
+    payloads: Vec<Bytes>,
+    body_bytes: usize,
+    /// The latest of the items' own: a frame is late only when all that it carries is.
+    deadline: Instant,
+}
+
+/// How the items of a session end with it.
+fn outcome_of(end: &SessionEnd, stage: Stage) -> Outcome {
+    match end {
+        SessionEnd::Authority(_) => Outcome::Revoked { stage },
+        SessionEnd::ShutDown => Outcome::ShutDown { stage },
+        SessionEnd::PeerMisbehaved(_)
+        | SessionEnd::PeerIncompatible(_)
+        | SessionEnd::Tls(_)
+        | SessionEnd::TimedOut(_)
+        | SessionEnd::RefusedByPeer(_)
+        | SessionEnd::ClosedByPeer(_)
+        | SessionEnd::Io { .. }
+        | SessionEnd::SequenceExhausted
+        | SessionEnd::Replaced
+        | SessionEnd::ControlEnded => Outcome::SessionLost { stage },
+    }
+}
+
+impl OutboundLane {
+    /// A lane with nothing on it and no session.
+    #[must_use]
+    pub fn new(lane: Lane, account: LaneAccount, timeouts: LaneTimeouts) -> Self {
+        Self {
+            lane,
+            account,
+            timeouts,
+            outbox: Outbox::default(),
+            timers: Timers::default(),
+            next_item: 0,
+            session: None,
+            stats: OutboundStats::default(),
+        }
+    }
+
+    /// Queues an item.
+    pub fn push(&mut self, item: Arc<Item>) {
+        let number = ItemNumber(self.next_item);
+        self.next_item += 1;
+        self.timers.insert(number, Arc::clone(&item));
+        self.outbox.push(number, item);
+        self.outbox
+            .sweep(self.account.snapshot().queued.items, &mut self.timers);
+    }
+
+    /// Starts a session over a fresh TLS connection to the holder of `certified`. Our hello is the
+    /// next thing to transmit.
+    pub fn begin_session(
+        &mut self,
+        now: Instant,
+        claims: Claims,
+        certified: NodeIdentity,
+        keys: SessionKeys,
+    ) {
+        debug_assert!(self.session.is_none(), "one session at a time");
+        let bound = WindowBound::Frames(0);
+        self.session = Some(Session {
+            phase: Phase::HelloDue,
+            certified,
+            deframer: Deframer::new(Side::Dialler, Some(self.lane)),
+            frames: Stamper::new(keys.frame.clone(), Sequence::FIRST),
+            replies: Verifier::new(keys.reply.clone(), Sequence::FIRST),
+            window: Window::new(bound),
+            frame_bytes: 0,
+            frame_items: 0,
+            hello_deadline: now + self.timeouts.hello,
+            last_answer: now,
+            claims,
+            keys,
+        });
+    }
+
+    /// Takes in what the session read at `now`; [`OutboundLane::step`] acts on it.
+    pub fn handle_bytes(&mut self, now: Instant, bytes: &[u8]) {
+        if let Some(session) = &mut self.session {
+            session.deframer.handle_bytes(now, bytes);
+        }
+    }
+
+    /// Takes the next whole message, if there is one.
+    ///
+    /// # Errors
+    /// Why the session must end; the caller then calls [`OutboundLane::end_session`].
+    pub fn step(
+        &mut self,
+        now: Instant,
+        judge: &mut dyn Judge,
+    ) -> Result<Option<OutboundEvent>, SessionEnd> {
+        let Some(session) = &mut self.session else {
+            return Ok(None);
+        };
+        if session.frames.next().is_none() {
+            return Err(SessionEnd::SequenceExhausted);
+        }
+        let Some(message) = session.deframer.next_message()? else {
+            return Ok(None);
+        };
+        match session.phase {
+            Phase::Up => {
+                let message = session.replies.verify(message)?;
+                self.on_message(now, &message)
+            }
+            Phase::HelloDue | Phase::HelloSent => {
+                let mut verifier = Verifier::new(session.keys.hello.clone(), ANSWER_SEQUENCE);
+                let message = verifier.verify(message)?;
+                self.on_hello_answer(now, &message, judge).map(Some)
+            }
+        }
+    }
+
+    fn on_hello_answer(
+        &mut self,
+        now: Instant,
+        message: &Verified<crate::proto::deframer::RawMessage>,
+        judge: &mut dyn Judge,
+    ) -> Result<OutboundEvent, SessionEnd> {
+        let Some(session) = &mut self.session else {
+            unreachable!("stepped without a session")
+        };
+        let kind = message.header().kind;
+        match kind {
+            Kind::HelloAnswer if matches!(session.phase, Phase::HelloSent) => {}
+            Kind::Refusal => return Err(SessionEnd::RefusedByPeer(decode_notice(message.body())?)),
+            Kind::Hello
+            | Kind::HelloAnswer
+            | Kind::Frame
+            | Kind::Reply
+            | Kind::Confirm
+            | Kind::Close => {
+                return Err(PeerMisbehaved::UnexpectedKind { got: kind as u8 }.into());
+            }
+        }
+        let answer = decode_answer(message.body())?;
+        // Who it is comes before what it is set to: a stranger's settings are of no interest.
+        judge.judge(&session.certified, &answer.claims)?;
+        let agreed = agree(&session.claims, &answer.claims)?;
+        session.window = Window::new(match self.lane {
+            Lane::Control => WindowBound::Frames(agreed.limits.window_frames),
+            Lane::Bulk => WindowBound::Bytes(agreed.limits.window_bytes),
+        });
+        session.frame_bytes = agreed.limits.frame_bytes as usize;
+        session.frame_items = usize::from(agreed.limits.frame_items);
+        session.phase = Phase::Up;
+        session.last_answer = now;
+        self.stats.sessions_up += 1;
+        Ok(OutboundEvent::Up {
+            session: answer.session,
+            claims: answer.claims,
+            agreed,
+        })
+    }
+
+    fn on_message(
+        &mut self,
+        now: Instant,
+        message: &Verified<crate::proto::deframer::RawMessage>,
+    ) -> Result<Option<OutboundEvent>, SessionEnd> {
+        let Some(session) = &mut self.session else {
+            unreachable!("stepped without a session")
+        };
+        let header = message.header();
+        match header.kind {
+            Kind::Reply => {}
+            Kind::Close => return Err(SessionEnd::ClosedByPeer(decode_notice(message.body())?)),
+            Kind::Hello | Kind::HelloAnswer | Kind::Refusal | Kind::Frame | Kind::Confirm => {
+                return Err(PeerMisbehaved::UnexpectedKind {
+                    got: header.kind as u8,
+                }
+                .into());
+            }
+        }
+        let frame = session.window.on_reply(header.answers())?;
+        let items = u16::try_from(frame.items.len()).unwrap_or(u16::MAX);
+        let answer = Answer::decode(header, message.body(), items);
+        session.last_answer = now;
+        self.stats.frames_answered += 1;
+        let verdict = |at: usize| match &answer {
+            Ok(Answer::Taken(bytes)) => Outcome::Replied(bytes.clone()),
+            Ok(Answer::Refused(reason)) => Outcome::Refused(*reason),
+            Ok(Answer::PerItem(verdicts)) => match verdicts.get(at) {
+                Some(Ok(bytes)) => Outcome::Replied(bytes.clone()),
+                Some(Err(reason)) => Outcome::Refused(*reason),
+                None => Outcome::SessionLost {
+                    stage: Stage::Written,
+                },
+            },
+            Err(_) => Outcome::SessionLost {
+                stage: Stage::Written,
+            },
+        };
+        for (at, (number, item)) in frame.items.iter().enumerate() {
+            self.timers.remove(*number, item);
+            item.end(|_| verdict(at));
+        }
+        answer
+            .map(|_| Some(OutboundEvent::Answered(frame.sequence)))
+            .map_err(SessionEnd::from)
+    }
+
+    /// The next message that may be handed to TLS now. The caller takes one only while little is
+    /// unsent: what waits here can still be shed.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
+        self.expire(now);
+        let session = self.session.as_mut()?;
+        match session.phase {
+            Phase::HelloDue => {
+                session.phase = Phase::HelloSent;
+                let body = encode_claims(&session.claims);
+                let header = Header {
+                    kind: Kind::Hello,
+                    lane: self.lane,
+                    form: 0,
+                    body_bytes: u32::try_from(body.len()).unwrap_or(u32::MAX),
+                    sequence: HELLO_SEQUENCE,
+                    word: 0,
+                };
+                let mut stamper = Stamper::new(session.keys.hello.clone(), HELLO_SEQUENCE);
+                let (_, bytes) = stamper.stamp_body(header, &body)?;
+                self.stats.bytes_begun += bytes.len() as u64;
+                Some(Transmit { bytes, frame: None })
+            }
+            Phase::HelloSent => None,
+            Phase::Up => self.begin_frame(now),
+        }
+    }
+
+    /// Begins the next frame, if something waits and a slot is free.
+    fn begin_frame(&mut self, now: Instant) -> Option<Transmit> {
+        let sequence = self.session.as_ref()?.frames.next()?;
+        let batch = self.gather(now)?;
+        let session = self.session.as_mut()?;
+        let mut message = message_buffer(batch.body_bytes);
+        let header = Header {
+            kind: Kind::Frame,
+            lane: self.lane,
+            form: 0,
+            body_bytes: u32::try_from(batch.body_bytes).unwrap_or(u32::MAX),
+            sequence,
+            word: frame_word(
+                batch.deadline.saturating_duration_since(now),
+                u16::try_from(batch.entries.len()).unwrap_or(u16::MAX),
+            ),
+        };
+        header.encode(&mut message);
+        for payload in &batch.payloads {
+            put_item(&mut message, payload);
+        }
+        let (sequence, bytes) = session.frames.stamp(message)?;
+        if session.window.len() == 0 {
+            session.last_answer = now;
+        }
+        session.window.push(Outstanding {
+            sequence,
+            body_bytes: batch.body_bytes,
+            begun: now,
+            items: batch.entries,
+        });
+        self.stats.frames_begun += 1;
+        self.stats.bytes_begun += bytes.len() as u64;
+        Some(Transmit {
+            bytes,
+            frame: Some(sequence),
+        })
+    }
+
+    /// Takes from the outbox what the next frame can hold, if a slot is free.
+    fn gather(&mut self, now: Instant) -> Option<Batch> {
+        let session = self.session.as_ref()?;
+        let mut batch = Batch {
+            entries: Vec::new(),
+            payloads: Vec::new(),
+            body_bytes: 0,
+            deadline: now,
+        };
+        while let Some(needed) = self.outbox.first_body_bytes(&mut self.timers) {
+            if needed > session.frame_bytes {
+                // The peer's frames are smaller than ours may be: no frame will ever hold it.
+                let room = FrameRoom {
+                    body_bytes: usize::MAX,
+                    items: 1,
+                };
+                if let Some((number, item)) = self.outbox.pop_fitting(room) {
+                    self.timers.remove(number, &item);
+                    item.end(|_| Outcome::Refused(RefusalReason::TooLarge));
+                }
+                continue;
+            }
+            if !session.window.has_room(batch.body_bytes + needed) {
+                break;
+            }
+            let room = FrameRoom {
+                body_bytes: session.frame_bytes - batch.body_bytes,
+                items: session.frame_items - batch.entries.len(),
+            };
+            let Some((number, item)) = self.outbox.pop_fitting(room) else {
+                break;
+            };
+            match item.begin_writing() {
+                Some(payload) => {
+                    batch.body_bytes += payload.len() + ITEM_PREFIX_BYTES;
+                    batch.deadline = batch.deadline.max(item.deadline());
+                    batch.payloads.push(payload);
+                    batch.entries.push((number, item));
+                }
+                None => self.timers.remove(number, &item),
+            }
+        }
+        (!batch.entries.is_empty()).then_some(batch)
+    }
+
+    /// The socket accepted the last byte of this frame, and so of all before it.
+    pub fn on_written(&mut self, frame: Sequence) {
+        if let Some(session) = &mut self.session {
+            for (_, item) in session.window.on_written(frame) {
+                item.on_written();
+            }
+        }
+    }
+
+    /// Ends what is past its deadline; a frame that was begun keeps its slot.
+    fn expire(&mut self, now: Instant) {
+        while let Some(item) = self.timers.pop_due(now) {
+            item.end(|stage| Outcome::Expired { stage });
+        }
+    }
+
+    /// Acts on the time.
+    ///
+    /// # Errors
+    /// The limit that ran out on the session, which must end.
+    pub fn handle_timeout(&mut self, now: Instant) -> Result<(), SessionEnd> {
+        self.expire(now);
+        let Some((due, end)) = self.session_timeout() else {
+            return Ok(());
+        };
+        if due <= now { Err(end.into()) } else { Ok(()) }
+    }
+
+    /// When [`OutboundLane::handle_timeout`] has something to do next.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let session = self.session_timeout().map(|(due, _)| due);
+        [self.timers.next(), session].into_iter().flatten().min()
+    }
+
+    fn session_timeout(&self) -> Option<(Instant, TimedOut)> {
+        let session = self.session.as_ref()?;
+        if !matches!(session.phase, Phase::Up) {
+            return Some((
+                session.hello_deadline,
+                TimedOut::Hello {
+                    limit: self.timeouts.hello,
+                },
+            ));
+        }
+        let oldest = session.window.oldest()?;
+        Some(match self.lane {
+            Lane::Control => {
+                let limit = self.timeouts.reply;
+                (
+                    oldest.begun + limit,
+                    TimedOut::Reply {
+                        oldest: oldest.sequence,
+                        limit,
+                    },
+                )
+            }
+            Lane::Bulk => {
+                let limit = self.timeouts.stall;
+                let since = session.last_answer;
+                (
+                    since + limit,
+                    TimedOut::BulkStall {
+                        oldest: oldest.sequence,
+                        limit,
+                    },
+                )
+            }
+        })
+    }
+
+    /// The connection ended; says how that is to be taken.
+    #[must_use]
+    pub fn on_eof(&self) -> SessionEnd {
+        match self
+            .session
+            .as_ref()
+            .map_or(0, |session| session.deframer.pending_bytes())
+        {
+            0 => std::io::ErrorKind::UnexpectedEof.into(),
+            got => PeerMisbehaved::Truncated { got }.into(),
+        }
+    }
+
+    /// The last message of a session that this side ends, where there is one to send.
+    pub fn close_message(&mut self, notice: &PeerNotice) -> Option<Bytes> {
+        let session = self
+            .session
+            .as_mut()
+            .filter(|s| matches!(s.phase, Phase::Up))?;
+        let body = encode_notice(notice);
+        let header = Header {
+            kind: Kind::Close,
+            lane: self.lane,
+            form: 0,
+            body_bytes: u32::try_from(body.len()).unwrap_or(u32::MAX),
+            sequence: session.frames.next()?,
+            word: 0,
+        };
+        session
+            .frames
+            .stamp_body(header, &body)
+            .map(|(_, bytes)| bytes)
+    }
+
+    /// The session is gone: ends what it carried. What waits stays, unless this side shuts down or
+    /// the peer may no longer be spoken to.
+    pub fn end_session(&mut self, end: &SessionEnd) {
+        if let Some(session) = self.session.take() {
+            for frame in session.window.into_frames() {
+                for (number, item) in frame.items {
+                    self.timers.remove(number, &item);
+                    item.end(|stage| outcome_of(end, stage));
+                }
+            }
+        }
+        if matches!(end, SessionEnd::Authority(_) | SessionEnd::ShutDown) {
+            self.outbox.end_all(None, |stage| outcome_of(end, stage));
+            self.outbox.sweep(0, &mut self.timers);
+        }
+    }
+
+    /// Ends everything under `label` that hasn't ended; returns how many items that was.
+    pub fn revoke(&mut self, label: Label) -> usize {
+        let revoked = |stage| Outcome::Revoked { stage };
+        let mut ended = self.outbox.end_all(Some(label), revoked);
+        if let Some(session) = &self.session {
+            let items = session.window.frames().flat_map(|frame| &frame.items);
+            ended += items
+                .filter(|(_, i)| i.label() == label && i.end(revoked))
+                .count();
+        }
+        self.outbox
+            .sweep(self.account.snapshot().queued.items, &mut self.timers);
+        ended
+    }
+
+    /// Frames begun and not answered on the session of the moment.
+    #[must_use]
+    pub fn outstanding_frames(&self) -> usize {
+        self.session
+            .as_ref()
+            .map_or(0, |session| session.window.len())
+    }
+
+    /// Whether nothing waits and nothing is outstanding.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.outbox.is_empty() && self.outstanding_frames() == 0
+    }
+
+    /// Whether a hello was answered on the session of the moment.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.session
+            .as_ref()
+            .is_some_and(|session| matches!(session.phase, Phase::Up))
+    }
+
+    /// What the lane has done.
+    #[must_use]
+    pub const fn stats(&self) -> OutboundStats {
+        self.stats
+    }
+}
+
+#[cfg(test)]
+mod tests;
