@@ -352,7 +352,8 @@ pub enum TlsFault {
     /// The other side won't have our certificate.
     #[error(
         "the other side refused our certificate {cert} ({alert}); \
-         it is {subject}, issued by {issuer}: do both nodes use the same CA?"
+         it is {subject}, issued by {issuer}: {}",
+        refusal_hint(alert)
     )]
     OursRefused {
         /// The file that our certificate came from.
@@ -373,6 +374,15 @@ pub enum TlsFault {
     /// Both sides speak TLS, but not a version or suite in common.
     #[error("no TLS version or cipher suite in common; TLS 1.3 is the only version spoken here")]
     NothingInCommon,
+    /// Both sides speak TLS, but not for the same purpose.
+    #[error(
+        "the other side speaks TLS but not mraft/1{}; is this the peer port of a node?",
+        instead(got)
+    )]
+    OtherProtocol {
+        /// The protocol that was agreed on, empty for none.
+        got: String,
+    },
     /// The connection was closed inside the handshake.
     #[error("connection closed inside the TLS handshake")]
     ClosedInHandshake,
@@ -382,6 +392,43 @@ pub enum TlsFault {
         /// The TLS library's word for it.
         fault: String,
     },
+}
+
+impl TlsFault {
+    /// What a live session's chain has lost when judging it anew found this; `None` for a fault
+    /// that isn't the peer's, such as our own list being too old.
+    #[must_use]
+    pub const fn authority_ended(&self) -> Option<AuthorityEnded> {
+        if let Self::Expired { .. } = self {
+            Some(AuthorityEnded::Expired)
+        } else if let Self::Revoked { .. } = self {
+            Some(AuthorityEnded::Revoked)
+        } else if let Self::UnknownIssuer { .. } = self {
+            Some(AuthorityEnded::CaRemoved)
+        } else {
+            None
+        }
+    }
+}
+
+fn instead(got: &str) -> String {
+    if got.is_empty() {
+        String::new()
+    } else {
+        format!(", it agreed on {got:?}")
+    }
+}
+
+/// What to look at when the other side refuses our certificate with this alert.
+fn refusal_hint(alert: &str) -> &'static str {
+    match alert {
+        "unknown_ca" => "do both nodes use the same CA?",
+        "certificate_expired" => "has it expired, or is a clock wrong?",
+        "certificate_revoked" => "it is on the other side's revocation list; issue a new one",
+        "unsupported_certificate" => "does it allow both client and server use?",
+        "access_denied" => "the other side wanted another node; check this address in its [peers]",
+        _ => "the other side's log says why",
+    }
 }
 
 /// Why a node's authority to speak ended while it spoke (T9).

@@ -3,6 +3,8 @@
 pub mod budget;
 mod error;
 pub mod id;
+#[cfg(feature = "io")]
+pub mod io;
 pub mod limits;
 pub mod mailbox;
 pub mod proto;

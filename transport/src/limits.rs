@@ -143,3 +143,15 @@ pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The farthest deadline that fits a frame's header, in whole milliseconds; a later one is carried
 /// as this.
 pub const REMAINING_MAX: Duration = Duration::from_millis(u32::MAX as u64);
+
+/// Bytes of a certificate, key, CA or revocation-list file: a list of about 100,000 revoked
+/// serials. A longer file is refused unread.
+pub const CREDENTIAL_FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// Times that the credential files are read again because one changed meanwhile. At the bound the
+/// load fails, and the next change of a file starts it anew.
+pub const CREDENTIAL_READS_MAX: usize = 4;
+
+/// Bytes of a name, or hex digits of a serial, that are shown of a certificate. A longer one is
+/// cut.
+pub const CERTIFICATE_TEXT_BYTES_MAX: usize = 160;
