@@ -1,3 +1,9 @@
 //! The store: commands, databases, fronts and the command line.
 
 pub mod cli;
+pub mod command;
+pub mod error;
+pub mod keyspace;
+pub mod limits;
+pub mod resp;
+pub mod session;
