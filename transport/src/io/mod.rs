@@ -1,4 +1,15 @@
 //! The shell around the protocol core: files, sockets, tasks, TLS and the clock. Nothing here
 //! decides what a frame means; that is `proto`'s business.
 
+mod acceptor;
+pub mod clock;
 pub mod credentials;
+mod events;
+mod lane_task;
+mod pump;
+mod shared;
+mod tls;
+mod transport;
+
+pub use events::{AcceptorStatus, Direction, Event, InboundStatus, LaneState, LaneStatus, Status};
+pub use transport::{Peer, Room, SendOptions, StartError, Transport, UnknownPeer};

@@ -1,0 +1,448 @@
+//! The listener and the sessions that peers dial. The accept loop only takes connections from the
+//! socket; each handshake runs in a task of its own, bounded in number, per source and in time
+//! (T12), so that a client that says nothing keeps nobody out. A session's task is that same task
+//! further on: it waits for the hello, puts itself in place of an older session of the same peer
+//! and lane, and pumps until the end. A panic in it ends that session alone.
+//!
+//! The end of a peer's control session ends its bulk session (safety 18).
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::error::{AuthorityEnded, SessionEnd};
+use crate::id::{Lane, NodeIdentity, PeerId, Sequence, SessionId};
+use crate::io::clock;
+use crate::io::events::{Direction, Event};
+use crate::io::pump::{self, SessionCore, Wish};
+use crate::io::shared::{InboundShared, Shared, SharedJudge, lock};
+use crate::io::tls::{Parties, TlsPipe};
+use crate::limits::{
+    BULK_UNSENT_BYTES_MAX, CLOSE_TIMEOUT, HANDSHAKES_MAX, HANDSHAKES_PER_SOURCE_MAX,
+};
+use crate::mailbox::Mailbox;
+use crate::proto::inbound::{Accepted, InboundEvent, InboundSession, InboundStats};
+use crate::reply_slot::{Answered, Inbound, ReplySlot};
+
+/// How long the accept loop rests after the socket failed, as when descriptors run out.
+const ACCEPT_REST: Duration = Duration::from_millis(50);
+
+/// What the acceptor's task is started with.
+pub(crate) struct Acceptor {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) listener: TcpListener,
+    pub(crate) inbound: Arc<dyn Inbound>,
+    /// What the transport wants of its inbound sessions.
+    pub(crate) wish: watch::Receiver<Wish>,
+}
+
+/// Connections in handshake, by source; each holds its place until it is dropped.
+#[derive(Clone, Default)]
+struct Handshakes(Arc<Mutex<HashMap<IpAddr, usize>>>);
+
+struct Place {
+    of: Handshakes,
+    source: IpAddr,
+    shared: Arc<Shared>,
+}
+
+impl Handshakes {
+    fn enter(&self, source: IpAddr, shared: &Arc<Shared>) -> Option<Place> {
+        let mut pending = lock(&self.0);
+        let here = pending.get(&source).copied().unwrap_or(0);
+        if here >= HANDSHAKES_PER_SOURCE_MAX || pending.values().sum::<usize>() >= HANDSHAKES_MAX {
+            return None;
+        }
+        pending.insert(source, here + 1);
+        shared.acceptor.handshakes.fetch_add(1, Ordering::Relaxed);
+        Some(Place {
+            of: self.clone(),
+            source,
+            shared: Arc::clone(shared),
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.shared
+            .acceptor
+            .handshakes
+            .fetch_sub(1, Ordering::Relaxed);
+        let mut pending = lock(&self.of.0);
+        if let Some(here) = pending.get_mut(&self.source) {
+            *here -= 1;
+            if *here == 0 {
+                pending.remove(&self.source);
+            }
+        }
+    }
+}
+
+impl Acceptor {
+    /// Accepts until the transport shuts down, then waits for its sessions to end.
+    pub(crate) async fn run(mut self) {
+        let handshakes = Handshakes::default();
+        let mut sessions = JoinSet::new();
+        while *self.wish.borrow_and_update() == Wish::Run {
+            tokio::select! {
+                biased;
+                _ = self.wish.changed() => {}
+                Some(ended) = sessions.join_next() => report_panic(ended),
+                taken = self.listener.accept() => match taken {
+                    Ok((stream, remote)) => self.take(stream, remote, &handshakes, &mut sessions),
+                    Err(error) => {
+                        tracing::warn!("can't accept a connection: {error}");
+                        tokio::time::sleep(ACCEPT_REST).await;
+                    }
+                },
+            }
+        }
+        drop(self.listener);
+        while let Some(ended) = sessions.join_next().await {
+            report_panic(ended);
+        }
+    }
+
+    fn take(
+        &self,
+        stream: TcpStream,
+        remote: SocketAddr,
+        handshakes: &Handshakes,
+        sessions: &mut JoinSet<()>,
+    ) {
+        self.shared
+            .acceptor
+            .accepted
+            .fetch_add(1, Ordering::Relaxed);
+        let Some(place) = handshakes.enter(remote.ip(), &self.shared) else {
+            self.shared
+                .acceptor
+                .crowded_out
+                .fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let task = SessionTask {
+            shared: Arc::clone(&self.shared),
+            inbound: Arc::clone(&self.inbound),
+            wish: self.wish.clone(),
+            remote,
+        };
+        sessions.spawn(task.run(stream, place));
+    }
+}
+
+fn report_panic(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!("an inbound session's task failed: {error}");
+    }
+}
+
+struct SessionTask {
+    shared: Arc<Shared>,
+    inbound: Arc<dyn Inbound>,
+    wish: watch::Receiver<Wish>,
+    remote: SocketAddr,
+}
+
+impl SessionTask {
+    async fn run(self, stream: TcpStream, place: Place) {
+        let mut wish = self.wish.clone();
+        let handshake = self.handshake(stream);
+        let handshaken = tokio::select! {
+            biased;
+            _ = wish.wait_for(|wish| *wish != Wish::Run) => Err((None, SessionEnd::ShutDown)),
+            handshaken = handshake => handshaken,
+        };
+        match handshaken {
+            Ok((pipe, certified)) => self.serve(pipe, certified, place).await,
+            Err((identity, end)) => self.turn_away(identity, end),
+        }
+    }
+
+    fn turn_away(&self, identity: Option<NodeIdentity>, end: SessionEnd) {
+        self.shared.acceptor.refused.fetch_add(1, Ordering::Relaxed);
+        if end != SessionEnd::ShutDown {
+            self.shared.tell(Event::Refused {
+                remote: self.remote,
+                identity,
+                end,
+            });
+        }
+    }
+
+    async fn handshake(
+        &self,
+        stream: TcpStream,
+    ) -> Result<(TlsPipe, NodeIdentity), (Option<NodeIdentity>, SessionEnd)> {
+        let limit = self.shared.config.tuning.handshake_timeout();
+        stream
+            .set_nodelay(true)
+            .map_err(|error| (None, error.kind().into()))?;
+        let accept = self.shared.credentials().accept();
+        let pipe = TlsPipe::accept(stream, &accept, limit)
+            .await
+            .map_err(|end| (None, end))?;
+        let certified = pipe.peer().facts().identity.clone();
+        if certified.cluster != self.shared.config.identity.cluster {
+            let authority = lock(&self.shared.authority);
+            if let Err(fault) = authority.check_certified(&certified) {
+                return Err((Some(certified), fault.into()));
+            }
+        }
+        Ok((pipe, certified))
+    }
+
+    /// Waits for the hello and runs the session to its end.
+    async fn serve(self, mut pipe: TlsPipe, certified: NodeIdentity, place: Place) {
+        let mut driven = match self.accept_session(&pipe, &certified, place) {
+            Ok(driven) => driven,
+            Err(end) => return self.turn_away(Some(certified), end),
+        };
+        let (session_wish, mut session_wishes) = watch::channel(Wish::Run);
+        driven.session_wish = Some(session_wish.clone());
+        let revoked = self
+            .shared
+            .peers
+            .get(&certified.node)
+            .map(|peer| peer.revoked.subscribe());
+        let relay = relay(self.wish.clone(), revoked, session_wish);
+        let end = tokio::select! {
+            end = pump::run(&mut pipe, &mut driven, &mut session_wishes, CLOSE_TIMEOUT) => end,
+            never = relay => match never {},
+        };
+        match driven.up {
+            Some(lane) => driven.leave(lane, &end),
+            None => self.turn_away(Some(certified), end),
+        }
+    }
+
+    fn accept_session(
+        &self,
+        pipe: &TlsPipe,
+        certified: &NodeIdentity,
+        place: Place,
+    ) -> Result<Driven, SessionEnd> {
+        let parties = Parties {
+            cluster: self.shared.config.identity.cluster.clone(),
+            dialler: certified.node,
+            acceptor: self.shared.config.identity.node,
+        };
+        let session = self.shared.mint_session();
+        let accepted = Accepted {
+            claims: self.shared.claims(certified.node, Lane::Control),
+            certified: certified.clone(),
+            keys: [
+                pipe.keys(&parties, Lane::Control)?,
+                pipe.keys(&parties, Lane::Bulk)?,
+            ],
+            session,
+            hello_timeout: self.shared.config.tuning.handshake_timeout(),
+        };
+        Ok(Driven {
+            shared: Arc::clone(&self.shared),
+            inbound: Arc::clone(&self.inbound),
+            peer: certified.node,
+            session,
+            core: InboundSession::new(clock::now(), accepted),
+            answers: Mailbox::default(),
+            mail: Vec::new(),
+            view: Arc::default(),
+            place: Some(place),
+            session_wish: None,
+            up: None,
+        })
+    }
+}
+
+enum Never {}
+
+/// Ends a session with its transport, or with its peer's authority.
+async fn relay(
+    mut wish: watch::Receiver<Wish>,
+    mut revoked: Option<watch::Receiver<Option<AuthorityEnded>>>,
+    to: watch::Sender<Wish>,
+) -> Never {
+    let authority_ended = async {
+        let Some(revoked) = &mut revoked else {
+            return std::future::pending().await;
+        };
+        let why = revoked
+            .wait_for(Option::is_some)
+            .await
+            .map_or(None, |why| *why);
+        why.unwrap_or(AuthorityEnded::ByCaller)
+    };
+    tokio::select! {
+        why = authority_ended => {
+            to.send_replace(Wish::End(why.into()));
+        }
+        ended = wish.wait_for(|wish| *wish != Wish::Run) => {
+            let now = ended.map_or(Wish::End(SessionEnd::ShutDown), |wish| wish.clone());
+            to.send_replace(now);
+        }
+    }
+    std::future::pending().await
+}
+
+/// An accepted session's core, its host's answers, and where it stands.
+struct Driven {
+    shared: Arc<Shared>,
+    inbound: Arc<dyn Inbound>,
+    peer: PeerId,
+    session: SessionId,
+    core: InboundSession,
+    answers: Mailbox<Answered>,
+    mail: Vec<Answered>,
+    view: Arc<Mutex<(usize, InboundStats)>>,
+    place: Option<Place>,
+    session_wish: Option<watch::Sender<Wish>>,
+    up: Option<Lane>,
+}
+
+impl Driven {
+    /// The hello stands: takes the place of an older session of this peer and lane.
+    fn enter(&mut self, lane: Lane, incarnation: crate::id::Incarnation) {
+        self.up = Some(lane);
+        self.place = None;
+        let Some(wish) = self.session_wish.clone() else {
+            return;
+        };
+        let (session, view) = (self.session, Arc::clone(&self.view));
+        let entry = InboundShared {
+            session,
+            wish,
+            view,
+        };
+        let older = lock(&self.shared.inbound).insert((self.peer, lane), entry);
+        if let Some(older) = older {
+            older.wish.send_replace(Wish::End(SessionEnd::Replaced));
+        }
+        // It calls, so it lives: no need to sit out a back-off towards it.
+        if let Some(peer) = self.shared.peers.get(&self.peer) {
+            peer.dial_now.send_modify(|count| *count += 1);
+        }
+        self.shared.tell(Event::SessionUp {
+            peer: self.peer,
+            lane,
+            direction: Direction::Inbound,
+            session,
+            incarnation,
+        });
+    }
+
+    fn leave(&mut self, lane: Lane, end: &SessionEnd) {
+        drop(self.answers.close());
+        let mut inbound = lock(&self.shared.inbound);
+        let key = (self.peer, lane);
+        if inbound
+            .get(&key)
+            .is_some_and(|entry| entry.session == self.session)
+        {
+            inbound.remove(&key);
+            if lane == Lane::Control
+                && let Some(bulk) = inbound.get(&(self.peer, Lane::Bulk))
+            {
+                bulk.wish.send_if_modified(|wish| {
+                    let runs = *wish == Wish::Run;
+                    if runs {
+                        *wish = Wish::End(SessionEnd::ControlEnded);
+                    }
+                    runs
+                });
+            }
+        }
+        drop(inbound);
+        self.shared.tell(Event::SessionDown {
+            peer: self.peer,
+            lane,
+            direction: Direction::Inbound,
+            session: self.session,
+            end: end.clone(),
+        });
+    }
+}
+
+impl SessionCore for Driven {
+    fn take_mail(&mut self) {
+        let mut mail = std::mem::take(&mut self.mail);
+        self.answers.drain(&mut mail);
+        for (frame, answer) in mail.drain(..) {
+            self.core.answer(frame, answer);
+        }
+        self.mail = mail;
+    }
+
+    fn poll_mail(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.answers.poll_ready(context)
+    }
+
+    fn handle_bytes(&mut self, now: Instant, bytes: &[u8]) {
+        self.core.handle_bytes(now, bytes);
+    }
+
+    fn step(&mut self, now: Instant) -> Result<bool, SessionEnd> {
+        match self
+            .core
+            .step(now, &mut SharedJudge(&self.shared.authority))?
+        {
+            None => return Ok(false),
+            Some(InboundEvent::Up { lane, claims, .. }) => self.enter(lane, claims.incarnation),
+            Some(InboundEvent::Late(_)) => {}
+            Some(InboundEvent::Frame(frame)) => {
+                let slot = ReplySlot::new(self.answers.clone(), frame.sequence());
+                if let Some(lane) = self.up {
+                    self.inbound.deliver(self.peer, lane, frame, slot);
+                }
+                // What the host answered at once goes out with this turn.
+                self.take_mail();
+            }
+        }
+        Ok(true)
+    }
+
+    fn poll_transmit(
+        &mut self,
+        _now: Instant,
+    ) -> Result<Option<(Bytes, Option<Sequence>)>, SessionEnd> {
+        Ok(self.core.poll_transmit()?.map(|bytes| (bytes, None)))
+    }
+
+    fn unsent_bytes_max(&self) -> usize {
+        BULK_UNSENT_BYTES_MAX
+    }
+
+    fn on_written(&mut self, _frame: Sequence) {}
+
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), SessionEnd> {
+        self.core.handle_timeout(now)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.core.poll_timeout()
+    }
+
+    fn on_eof(&self) -> SessionEnd {
+        self.core.on_eof()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.core.unanswered() == 0
+    }
+
+    fn close_message(&mut self, end: &SessionEnd) -> Option<Bytes> {
+        self.core.close_message(&end.notice()?)
+    }
+
+    fn publish(&self) {
+        *lock(&self.view) = (self.core.unanswered(), self.core.stats());
+    }
+}

@@ -1,0 +1,212 @@
+//! What happened to links and sessions, told to whoever subscribed and written to the log, once
+//! each. And how everything stands at one moment: the status.
+
+use std::net::SocketAddr;
+
+use crate::budget::AccountSnapshot;
+use crate::error::SessionEnd;
+use crate::id::{Incarnation, Lane, NodeIdentity, PeerId, SessionId};
+use crate::proto::inbound::InboundStats;
+use crate::proto::outbound::OutboundStats;
+
+/// Which side of a session this node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Direction {
+    /// This node dialled: its frames, the peer's replies.
+    Outbound,
+    /// This node accepted: the peer's frames, its replies.
+    Inbound,
+}
+
+/// A step in the life of a link.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A session is up: hellos were exchanged and stand.
+    SessionUp {
+        /// The other node.
+        peer: PeerId,
+        /// The session's lane.
+        lane: Lane,
+        /// Who dialled.
+        direction: Direction,
+        /// The session.
+        session: SessionId,
+        /// The other node's data directory.
+        incarnation: Incarnation,
+    },
+    /// A session that was up has ended.
+    SessionDown {
+        /// The other node.
+        peer: PeerId,
+        /// The session's lane.
+        lane: Lane,
+        /// Who dialled.
+        direction: Direction,
+        /// The session.
+        session: SessionId,
+        /// Why.
+        end: SessionEnd,
+    },
+    /// A peer was dialled and no session came up.
+    DialFailed {
+        /// The node that was wanted.
+        peer: PeerId,
+        /// The lane it was for.
+        lane: Lane,
+        /// Where it was dialled.
+        address: String,
+        /// Why there is no session.
+        end: SessionEnd,
+    },
+    /// A connection that came in was turned away.
+    Refused {
+        /// Where it came from.
+        remote: SocketAddr,
+        /// Whom its certificate spoke for, if it came that far.
+        identity: Option<NodeIdentity>,
+        /// Why.
+        end: SessionEnd,
+    },
+}
+
+impl Event {
+    /// Writes it to the log: one line, at the level of what there is to do about it.
+    pub(crate) fn log(&self) {
+        match self {
+            Self::SessionUp {
+                peer,
+                lane,
+                direction,
+                session,
+                ..
+            } => {
+                tracing::info!(%peer, %lane, ?direction, %session, "session up");
+            }
+            Self::SessionDown {
+                peer,
+                lane,
+                direction,
+                session,
+                end,
+            } => match end {
+                SessionEnd::ShutDown | SessionEnd::ClosedByPeer(_) | SessionEnd::ControlEnded => {
+                    tracing::info!(%peer, %lane, ?direction, %session, "session ended: {end}");
+                }
+                SessionEnd::PeerMisbehaved(_)
+                | SessionEnd::PeerIncompatible(_)
+                | SessionEnd::Tls(_)
+                | SessionEnd::Authority(_)
+                | SessionEnd::TimedOut(_)
+                | SessionEnd::RefusedByPeer(_)
+                | SessionEnd::Io { .. }
+                | SessionEnd::SequenceExhausted
+                | SessionEnd::Replaced => {
+                    tracing::warn!(%peer, %lane, ?direction, %session, "session ended: {end}");
+                }
+            },
+            Self::DialFailed {
+                peer,
+                lane,
+                address,
+                end,
+            } => {
+                tracing::warn!(%peer, %lane, "no session with node {peer} at {address}: {end}");
+            }
+            Self::Refused {
+                remote,
+                identity: Some(identity),
+                end,
+            } => {
+                tracing::warn!(%remote, "turned away {identity} from {remote}: {end}");
+            }
+            Self::Refused {
+                remote,
+                identity: None,
+                end,
+            } => {
+                tracing::warn!(%remote, "turned away a connection from {remote}: {end}");
+            }
+        }
+    }
+}
+
+/// How far a lane towards a peer is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LaneState {
+    /// No session, and none being made: it waits to dial again.
+    #[default]
+    Down,
+    /// A connection is being made.
+    Connecting,
+    /// Frames may go.
+    Up,
+    /// The peer may not be spoken to.
+    Revoked,
+}
+
+/// One lane towards one peer.
+#[derive(Clone, Debug)]
+pub struct LaneStatus {
+    /// The peer.
+    pub peer: PeerId,
+    /// The lane.
+    pub lane: Lane,
+    /// How far it is.
+    pub state: LaneState,
+    /// The session of the moment.
+    pub session: Option<SessionId>,
+    /// The peer's data directory, by that session's hello.
+    pub incarnation: Option<Incarnation>,
+    /// The agreed control window, 0 with no session and on bulk.
+    pub window_frames: u16,
+    /// Frames begun and not answered.
+    pub outstanding_frames: usize,
+    /// Where the lane's items stand, over all sessions.
+    pub account: AccountSnapshot,
+    /// What the lane has done, over all sessions.
+    pub stats: OutboundStats,
+    /// Why the last session ended or didn't come up.
+    pub last_end: Option<SessionEnd>,
+    /// Dials that failed since the last session was up.
+    pub failures: u64,
+}
+
+/// One session that a peer dialled.
+#[derive(Clone, Debug)]
+pub struct InboundStatus {
+    /// The peer.
+    pub peer: PeerId,
+    /// The session's lane.
+    pub lane: Lane,
+    /// The session.
+    pub session: SessionId,
+    /// Frames that the host hasn't answered, or whose reply waits for an older one's.
+    pub unanswered_frames: usize,
+    /// What the session has done.
+    pub stats: InboundStats,
+}
+
+/// The listener.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AcceptorStatus {
+    /// Connections taken from the socket.
+    pub accepted: u64,
+    /// Of these, turned away before a session was up.
+    pub refused: u64,
+    /// Of these, closed unanswered since too many were in handshake.
+    pub crowded_out: u64,
+    /// In handshake now.
+    pub handshakes: usize,
+}
+
+/// How a transport stands.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// The lanes towards each peer, control before bulk.
+    pub lanes: Vec<LaneStatus>,
+    /// The sessions that peers dialled.
+    pub inbound: Vec<InboundStatus>,
+    /// The listener.
+    pub acceptor: AcceptorStatus,
+}

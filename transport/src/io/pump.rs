@@ -1,0 +1,185 @@
+//! The loop of one session, the same for both directions: take what was handed over, let out what
+//! may go, act on one message, let out what that made room for, and so on; then write and read what
+//! the socket allows, and sleep when there is nothing left to do.
+//!
+//! It runs inside the task that owns the session (`lane_task`, `acceptor`), which says how the
+//! session ends. Nothing here blocks, and one busy session yields to its runtime at each turn.
+
+use std::io;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::sync::watch;
+
+use crate::error::SessionEnd;
+use crate::id::Sequence;
+use crate::io::clock;
+use crate::io::tls::{ReadTurn, TlsPipe};
+
+/// What a session's owner wants of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// Go on.
+    Run,
+    /// End once nothing is unfinished, at this time at the latest.
+    Drain(Instant),
+    /// End now, for this reason.
+    End(SessionEnd),
+}
+
+/// A core as the loop drives it.
+pub(crate) trait SessionCore {
+    /// Takes what other threads handed over.
+    fn take_mail(&mut self);
+    /// Ready when there is mail to take.
+    fn poll_mail(&self, context: &mut Context<'_>) -> Poll<()>;
+    /// Takes in decrypted bytes.
+    fn handle_bytes(&mut self, now: Instant, bytes: &[u8]);
+    /// Acts on one message; says whether there was one.
+    fn step(&mut self, now: Instant) -> Result<bool, SessionEnd>;
+    /// The next message to send, if one may go now.
+    fn poll_transmit(
+        &mut self,
+        now: Instant,
+    ) -> Result<Option<(Bytes, Option<Sequence>)>, SessionEnd>;
+    /// Ciphertext that may wait for the socket before no more messages are asked for.
+    fn unsent_bytes_max(&self) -> usize;
+    /// The socket accepted all of this frame.
+    fn on_written(&mut self, frame: Sequence);
+    /// Acts on the time.
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), SessionEnd>;
+    /// When to act on the time next.
+    fn poll_timeout(&self) -> Option<Instant>;
+    /// What an end of the connection means now.
+    fn on_eof(&self) -> SessionEnd;
+    /// Whether nothing is unfinished.
+    fn is_idle(&self) -> bool;
+    /// The last message of a session that ends like this, where there is one.
+    fn close_message(&mut self, end: &SessionEnd) -> Option<Bytes>;
+    /// Lets others see how the session stands.
+    fn publish(&self);
+}
+
+/// Runs a session to its end, and says goodbye where that makes sense.
+pub(crate) async fn run(
+    pipe: &mut TlsPipe,
+    core: &mut impl SessionCore,
+    wish: &mut watch::Receiver<Wish>,
+    close_timeout: Duration,
+) -> SessionEnd {
+    let end = match drive(pipe, core, wish).await {
+        Ok(never) => match never {},
+        Err(end) => end,
+    };
+    say_goodbye(pipe, core, &end, close_timeout).await;
+    end
+}
+
+enum Never {}
+
+async fn drive(
+    pipe: &mut TlsPipe,
+    core: &mut impl SessionCore,
+    wish: &mut watch::Receiver<Wish>,
+) -> Result<Never, SessionEnd> {
+    loop {
+        let now = clock::now();
+        core.take_mail();
+        core.handle_timeout(now)?;
+        let drain_until = match &*wish.borrow_and_update() {
+            Wish::Run => None,
+            Wish::Drain(until) if *until <= now || core.is_idle() => {
+                return Err(SessionEnd::ShutDown);
+            }
+            Wish::Drain(until) => Some(*until),
+            Wish::End(end) => return Err(end.clone()),
+        };
+        let room_left = transmit_and_step(pipe, core, now)?;
+        pipe.flush()?;
+        while let Some(frame) = pipe.pop_written() {
+            core.on_written(frame);
+        }
+        // Writing may have made room for what was held back.
+        let more_to_send = !room_left && pipe.unsent_bytes() < core.unsent_bytes_max();
+        let read = pipe.read(|bytes| core.handle_bytes(now, bytes))?;
+        core.publish();
+        match read {
+            ReadTurn::Eof => {
+                // What came before the end still counts.
+                while core.step(now)? {}
+                return Err(core.on_eof());
+            }
+            ReadTurn::Idle if !more_to_send => {
+                let due = [core.poll_timeout(), drain_until]
+                    .into_iter()
+                    .flatten()
+                    .min();
+                sleep(pipe, core, wish, due).await?;
+            }
+            ReadTurn::Idle | ReadTurn::Some => tokio::task::consume_budget().await,
+        }
+    }
+}
+
+/// Lets out what may go, then acts on one message, in turns: what one reply frees goes out before
+/// the next reply is looked at. Says whether the pipe still had room at the end.
+fn transmit_and_step(
+    pipe: &mut TlsPipe,
+    core: &mut impl SessionCore,
+    now: Instant,
+) -> Result<bool, SessionEnd> {
+    loop {
+        let mut room_left = false;
+        while pipe.unsent_bytes() < core.unsent_bytes_max() {
+            let Some((bytes, frame)) = core.poll_transmit(now)? else {
+                room_left = true;
+                break;
+            };
+            pipe.push(&bytes, frame)?;
+        }
+        if !core.step(now)? {
+            return Ok(room_left);
+        }
+    }
+}
+
+async fn sleep(
+    pipe: &TlsPipe,
+    core: &impl SessionCore,
+    wish: &mut watch::Receiver<Wish>,
+    due: Option<Instant>,
+) -> Result<(), SessionEnd> {
+    tokio::select! {
+        biased;
+        changed = wish.changed() => {
+            // The owner is gone: nobody is left to run for.
+            changed.map_err(|_| SessionEnd::ShutDown)
+        }
+        () = std::future::poll_fn(|context| core.poll_mail(context)) => Ok(()),
+        ready = pipe.ready() => ready.map_err(|error| pipe.end_of(&error)),
+        () = clock::sleep_until(due) => Ok(()),
+    }
+}
+
+/// Sends the reason, if there is one to send, and closes TLS; waits for the socket only so long.
+async fn say_goodbye(
+    pipe: &mut TlsPipe,
+    core: &mut impl SessionCore,
+    end: &SessionEnd,
+    limit: Duration,
+) {
+    if let Some(bytes) = core.close_message(end) {
+        // A pipe that can't take it is as good as closed.
+        drop(pipe.push(&bytes, None));
+    }
+    pipe.close();
+    let flushed = async {
+        while pipe.flush().is_ok() && pipe.unsent_bytes() > 0 && pipe.writable().await.is_ok() {}
+        Ok::<(), io::Error>(())
+    };
+    drop(tokio::time::timeout(limit, flushed).await);
+    while let Some(frame) = pipe.pop_written() {
+        core.on_written(frame);
+    }
+}

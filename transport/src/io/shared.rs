@@ -1,0 +1,178 @@
+//! What the tasks of one transport share, each part with the one that writes it: the configuration,
+//! the credentials of the moment, who is on record, the published view of each lane and session.
+//! Locks here are leaves: none is held while another is taken, nor over an await.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{broadcast, watch};
+
+use crate::budget::LaneAccount;
+use crate::config::Config;
+use crate::error::{AuthorityEnded, PeerIncompatible, SessionEnd};
+use crate::id::{Incarnation, Label, Lane, NodeIdentity, PeerId, SessionId};
+use crate::io::credentials::Credentials;
+use crate::io::events::{AcceptorStatus, Event, InboundStatus, LaneState};
+use crate::io::pump::Wish;
+use crate::mailbox::Mailbox;
+use crate::proto::authority::{Authority, Judge};
+use crate::proto::hello::{Claims, PROTOCOL_VERSIONS};
+use crate::proto::inbound::InboundStats;
+use crate::proto::outbound::OutboundStats;
+use crate::receipt::Item;
+
+/// Locks, also after a holder panicked: these hold plain values, each whole at any step.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is handed to a lane.
+#[derive(Debug)]
+pub(crate) enum LaneMail {
+    /// Send this.
+    Item(Arc<Item>),
+    /// End all that carries this label.
+    Revoke(Label),
+}
+
+/// What a lane lets others see.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LaneView {
+    pub(crate) state: LaneState,
+    pub(crate) session: Option<SessionId>,
+    pub(crate) incarnation: Option<Incarnation>,
+    pub(crate) window_frames: u16,
+    pub(crate) outstanding_frames: usize,
+    pub(crate) stats: OutboundStats,
+    pub(crate) last_end: Option<SessionEnd>,
+    pub(crate) failures: u64,
+}
+
+/// One lane towards one peer, as others reach it.
+pub(crate) struct LaneShared {
+    pub(crate) account: LaneAccount,
+    pub(crate) mailbox: Mailbox<LaneMail>,
+    pub(crate) view: Mutex<LaneView>,
+}
+
+/// One peer, as others reach it.
+pub(crate) struct PeerShared {
+    pub(crate) id: PeerId,
+    pub(crate) address: String,
+    pub(crate) control: LaneShared,
+    pub(crate) bulk: LaneShared,
+    /// Why the peer may not be spoken to.
+    pub(crate) revoked: watch::Sender<Option<AuthorityEnded>>,
+    /// Whether the control lane towards it is up, which bulk depends on (safety 18).
+    pub(crate) control_up: watch::Sender<bool>,
+    /// Counts good reasons to dial at once: a peer that called in, new credentials.
+    pub(crate) dial_now: watch::Sender<u64>,
+}
+
+impl PeerShared {
+    pub(crate) const fn lane(&self, lane: Lane) -> &LaneShared {
+        match lane {
+            Lane::Control => &self.control,
+            Lane::Bulk => &self.bulk,
+        }
+    }
+}
+
+/// One accepted session, as others reach it.
+pub(crate) struct InboundShared {
+    pub(crate) session: SessionId,
+    pub(crate) wish: watch::Sender<Wish>,
+    pub(crate) view: Arc<Mutex<(usize, InboundStats)>>,
+}
+
+/// The listener's counters.
+#[derive(Debug, Default)]
+pub(crate) struct AcceptorCounters {
+    pub(crate) accepted: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    pub(crate) crowded_out: AtomicU64,
+    pub(crate) handshakes: AtomicUsize,
+}
+
+impl AcceptorCounters {
+    pub(crate) fn read(&self) -> AcceptorStatus {
+        AcceptorStatus {
+            accepted: self.accepted.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+            crowded_out: self.crowded_out.load(Ordering::Relaxed),
+            handshakes: self.handshakes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Everything that the tasks of one transport share.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) credentials: Mutex<Credentials>,
+    pub(crate) authority: Mutex<Authority>,
+    pub(crate) peers: BTreeMap<PeerId, Arc<PeerShared>>,
+    pub(crate) inbound: Mutex<BTreeMap<(PeerId, Lane), InboundShared>>,
+    pub(crate) sync_number: AtomicU64,
+    pub(crate) next_session: AtomicU64,
+    pub(crate) acceptor: AcceptorCounters,
+    pub(crate) events: broadcast::Sender<Event>,
+}
+
+impl Shared {
+    /// What this node says of itself to a peer.
+    pub(crate) fn claims(&self, to: PeerId, lane: Lane) -> Claims {
+        Claims {
+            versions: PROTOCOL_VERSIONS,
+            cluster: self.config.identity.cluster.clone(),
+            from: self.config.identity.node,
+            to,
+            incarnation: self.config.incarnation,
+            boot: self.config.boot,
+            sync_number: self.sync_number.load(Ordering::Acquire),
+            limits: self.config.tuning.limits(lane),
+            fingerprint: self.config.fingerprint.clone(),
+        }
+    }
+
+    /// The credentials for a connection that begins now.
+    pub(crate) fn credentials(&self) -> Credentials {
+        lock(&self.credentials).clone()
+    }
+
+    /// A name for the next session: consecutive numbers from a random start.
+    pub(crate) fn mint_session(&self) -> SessionId {
+        SessionId::new(self.next_session.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Tells subscribers and the log.
+    pub(crate) fn tell(&self, event: Event) {
+        event.log();
+        // Nobody may be subscribed.
+        drop(self.events.send(event));
+    }
+
+    /// How the accepted sessions stand.
+    pub(crate) fn inbound_status(&self) -> Vec<InboundStatus> {
+        let status = |(&(peer, lane), shared): (&(PeerId, Lane), &InboundShared)| {
+            let (unanswered_frames, stats) = *lock(&shared.view);
+            InboundStatus {
+                peer,
+                lane,
+                session: shared.session,
+                unanswered_frames,
+                stats,
+            }
+        };
+        lock(&self.inbound).iter().map(status).collect()
+    }
+}
+
+/// A judge that takes the lock for each hello.
+pub(crate) struct SharedJudge<'a>(pub(crate) &'a Mutex<Authority>);
+
+impl Judge for SharedJudge<'_> {
+    fn judge(&mut self, certified: &NodeIdentity, claims: &Claims) -> Result<(), PeerIncompatible> {
+        lock(self.0).judge(certified, claims)
+    }
+}

@@ -1,0 +1,320 @@
+//! One TLS connection over one socket, driven so that it is known which of our bytes the socket has
+//! accepted. `tokio-rustls` does the handshake; then socket and TLS state are taken apart. What is
+//! encrypted is drained at once into a buffer of our own, and a frame is *written* when the socket
+//! has accepted its last byte of ciphertext (T7): the position of that byte is noted when the
+//! frame is encrypted, and compared with what the socket took.
+//!
+//! Left to others: configurations and words for what went wrong (`credentials`), what the bytes
+//! mean (`proto`), when to read and write (`pump`).
+//!
+//! Invariants: P1: `written + unsent = produced`. P2: frames are reported written in order, each
+//! once, and only with all of its bytes accepted.
+
+use std::collections::VecDeque;
+use std::io::{self, BufRead, Write};
+use std::time::Duration;
+
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use crate::error::{SessionEnd, TimedOut};
+use crate::id::{ClusterName, Lane, PeerId, Sequence};
+use crate::io::credentials::{Accept, Dial, Judge, PeerCertificate, Stage, export_key};
+use crate::limits::READ_BYTES_MAX;
+use crate::proto::hello::{KeyContext, SessionKeys};
+
+/// Bytes taken from the socket in one call.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// What one turn of reading gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadTurn {
+    /// Some bytes; there may be more.
+    Some,
+    /// Nothing more for now.
+    Idle,
+    /// The other side has ended the connection.
+    Eof,
+}
+
+pub(crate) struct TlsPipe {
+    stream: TcpStream,
+    tls: rustls::Connection,
+    judge: Judge,
+    peer: PeerCertificate,
+    stage: Stage,
+    chunk: Box<[u8]>,
+    unsent: Vec<u8>,
+    unsent_from: usize,
+    produced: u64,
+    written: u64,
+    marks: VecDeque<(u64, Sequence)>,
+}
+
+/// Whose keys a session has, without its lane.
+pub(crate) struct Parties {
+    pub(crate) cluster: ClusterName,
+    pub(crate) dialler: PeerId,
+    pub(crate) acceptor: PeerId,
+}
+
+impl Parties {
+    fn context(&self, lane: Lane) -> KeyContext {
+        let Self {
+            cluster,
+            dialler,
+            acceptor,
+        } = self;
+        KeyContext {
+            cluster: cluster.clone(),
+            lane,
+            dialler: *dialler,
+            acceptor: *acceptor,
+        }
+    }
+}
+
+impl TlsPipe {
+    /// Does the dialler's side of the handshake.
+    pub(crate) async fn connect(
+        stream: TcpStream,
+        dial: &Dial,
+        limit: Duration,
+    ) -> Result<Self, SessionEnd> {
+        let judge = dial.judge();
+        let handshake = TlsConnector::from(dial.config()).connect(dial.server_name(), stream);
+        let connected = match tokio::time::timeout(limit, handshake).await {
+            Err(_) => return Err(TimedOut::Handshake { limit }.into()),
+            Ok(Err(error)) => return Err(judge.end_of(&error, Stage::Handshake)),
+            Ok(Ok(connected)) => connected,
+        };
+        let (stream, tls) = connected.into_inner();
+        let peer = judge.peer(&tls)?;
+        Ok(Self::new(stream, tls.into(), judge.clone(), peer))
+    }
+
+    /// Does the acceptor's side of the handshake.
+    pub(crate) async fn accept(
+        stream: TcpStream,
+        accept: &Accept,
+        limit: Duration,
+    ) -> Result<Self, SessionEnd> {
+        let judge = accept.judge();
+        let handshake = TlsAcceptor::from(accept.config()).accept(stream);
+        let accepted = match tokio::time::timeout(limit, handshake).await {
+            Err(_) => return Err(TimedOut::Handshake { limit }.into()),
+            Ok(Err(error)) => return Err(judge.end_of(&error, Stage::Handshake)),
+            Ok(Ok(accepted)) => accepted,
+        };
+        let (stream, tls) = accepted.into_inner();
+        let peer = judge.peer(&tls)?;
+        Ok(Self::new(stream, tls.into(), judge.clone(), peer))
+    }
+
+    fn new(
+        stream: TcpStream,
+        mut tls: rustls::Connection,
+        judge: Judge,
+        peer: PeerCertificate,
+    ) -> Self {
+        // What may wait unsent is bounded by whoever calls `push`.
+        tls.set_buffer_limit(None);
+        Self {
+            stream,
+            tls,
+            judge,
+            peer,
+            stage: Stage::Handshake,
+            chunk: vec![0; CHUNK_BYTES].into_boxed_slice(),
+            unsent: Vec::new(),
+            unsent_from: 0,
+            produced: 0,
+            written: 0,
+            marks: VecDeque::new(),
+        }
+    }
+
+    /// Who is at the other end.
+    pub(crate) fn peer(&self) -> &PeerCertificate {
+        &self.peer
+    }
+
+    /// Draws the session's keys.
+    pub(crate) fn keys(&self, parties: &Parties, lane: Lane) -> Result<SessionKeys, SessionEnd> {
+        let keys = SessionKeys::derive(&parties.context(lane), |label, context| match &self.tls {
+            rustls::Connection::Client(tls) => export_key(tls, label, context),
+            rustls::Connection::Server(tls) => export_key(tls, label, context),
+        });
+        Ok(keys?)
+    }
+
+    /// Encrypts a message; `frame` is reported by [`TlsPipe::pop_written`] once the socket has all
+    /// of it.
+    pub(crate) fn push(
+        &mut self,
+        message: &[u8],
+        frame: Option<Sequence>,
+    ) -> Result<(), SessionEnd> {
+        let encrypted = self
+            .tls
+            .writer()
+            .write_all(message)
+            .and_then(|()| self.drain());
+        encrypted.map_err(|error| self.end_of(&error))?;
+        if let Some(frame) = frame {
+            self.marks.push_back((self.produced, frame));
+        }
+        Ok(())
+    }
+
+    /// Moves what TLS wants to send into our buffer.
+    fn drain(&mut self) -> io::Result<()> {
+        if self.unsent_from == self.unsent.len() {
+            self.unsent.clear();
+            self.unsent_from = 0;
+        } else if self.unsent_from > CHUNK_BYTES {
+            self.unsent.drain(..self.unsent_from);
+            self.unsent_from = 0;
+        }
+        while self.tls.wants_write() {
+            self.produced += self.tls.write_tls(&mut self.unsent)? as u64;
+        }
+        Ok(())
+    }
+
+    /// Bytes of ciphertext that the socket hasn't accepted.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        self.unsent.len() - self.unsent_from
+    }
+
+    /// Gives the socket what it takes without waiting.
+    pub(crate) fn flush(&mut self) -> Result<(), SessionEnd> {
+        while self.unsent_from < self.unsent.len() {
+            match self.stream.try_write(&self.unsent[self.unsent_from..]) {
+                Ok(0) => return Err(self.end_of_io(io::ErrorKind::WriteZero)),
+                Ok(taken) => {
+                    self.unsent_from += taken;
+                    self.written += taken as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(self.end_of(&error)),
+            }
+        }
+        debug_assert_eq!(
+            self.written + self.unsent_bytes() as u64,
+            self.produced,
+            "P1"
+        );
+        Ok(())
+    }
+
+    /// The next frame that the socket has accepted whole.
+    pub(crate) fn pop_written(&mut self) -> Option<Sequence> {
+        let &(end, frame) = self.marks.front()?;
+        if end > self.written {
+            return None;
+        }
+        self.marks.pop_front();
+        Some(frame)
+    }
+
+    /// Reads what has come, up to a turn's bound, and gives the decrypted bytes to `sink`.
+    pub(crate) fn read(&mut self, mut sink: impl FnMut(&[u8])) -> Result<ReadTurn, SessionEnd> {
+        let mut total = 0;
+        while total < READ_BYTES_MAX {
+            let got = match self.stream.try_read(&mut self.chunk) {
+                Ok(0) => return Ok(ReadTurn::Eof),
+                Ok(got) => got,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(if total == 0 {
+                        ReadTurn::Idle
+                    } else {
+                        ReadTurn::Some
+                    });
+                }
+                Err(error) => return Err(self.end_of(&error)),
+            };
+            total += got;
+            let closed = self.decrypt(got, &mut sink)?;
+            if closed {
+                return Ok(ReadTurn::Eof);
+            }
+            if got < self.chunk.len() {
+                return Ok(ReadTurn::Some);
+            }
+        }
+        Ok(ReadTurn::Some)
+    }
+
+    /// Decrypts the first `got` bytes of the chunk; says whether the other side closed TLS.
+    fn decrypt(&mut self, got: usize, sink: &mut impl FnMut(&[u8])) -> Result<bool, SessionEnd> {
+        let mut rest = &self.chunk[..got];
+        while !rest.is_empty() {
+            let taken = self
+                .tls
+                .read_tls(&mut rest)
+                .map_err(|error| self.end_of(&error))?;
+            if taken == 0 {
+                break;
+            }
+            let state = match self.tls.process_new_packets() {
+                Ok(state) => state,
+                Err(fault) => {
+                    let end = self.judge.end_of_tls(&fault, self.stage);
+                    // The alert that says so to the other side, as far as the socket takes it.
+                    let told = self.drain();
+                    drop(told.map(|()| self.flush()));
+                    return Err(end);
+                }
+            };
+            if state.plaintext_bytes_to_read() > 0 {
+                self.stage = Stage::Session;
+                let mut reader = self.tls.reader();
+                while let Ok(plain) = reader.fill_buf() {
+                    let bytes = plain.len();
+                    if bytes == 0 {
+                        break;
+                    }
+                    sink(plain);
+                    reader.consume(bytes);
+                }
+            }
+            if state.peer_has_closed() {
+                return Ok(true);
+            }
+        }
+        self.drain().map_err(|error| self.end_of(&error))?;
+        Ok(false)
+    }
+
+    /// Says goodbye to TLS; what the socket doesn't take at once is for `flush`.
+    pub(crate) fn close(&mut self) {
+        self.tls.send_close_notify();
+        // A failure to say goodbye changes nothing for a session that has ended.
+        drop(self.drain());
+    }
+
+    /// Waits until the socket can be read, or written if something is unsent.
+    pub(crate) async fn ready(&self) -> io::Result<()> {
+        let interest = if self.unsent_bytes() > 0 {
+            Interest::READABLE | Interest::WRITABLE
+        } else {
+            Interest::READABLE
+        };
+        self.stream.ready(interest).await.map(drop)
+    }
+
+    /// Waits until the socket can be written.
+    pub(crate) async fn writable(&self) -> io::Result<()> {
+        self.stream.writable().await
+    }
+
+    pub(crate) fn end_of(&self, error: &io::Error) -> SessionEnd {
+        self.judge.end_of(error, self.stage)
+    }
+
+    pub(crate) fn end_of_io(&self, kind: io::ErrorKind) -> SessionEnd {
+        self.judge.end_of_io(kind, self.stage)
+    }
+}

@@ -1,0 +1,81 @@
+//! The host's side of one frame: where its answer goes (T11). It may be answered from any thread and
+//! at any time; the session puts replies in order. A slot that is dropped unanswered refuses its
+//! frame, so that no frame's fate hangs on a forgetful host.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::error::RefusalReason;
+use crate::id::{Lane, PeerId, Sequence};
+use crate::mailbox::Mailbox;
+use crate::proto::fifo::{Frame, Verified};
+use crate::proto::frame::Answer;
+
+/// An answer on its way to its session.
+pub(crate) type Answered = (Sequence, Answer);
+
+/// The one answer that a frame gets.
+pub struct ReplySlot {
+    mailbox: Mailbox<Answered>,
+    frame: Sequence,
+    open: bool,
+}
+
+impl fmt::Debug for ReplySlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplySlot")
+            .field("frame", &self.frame)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ReplySlot {
+    pub(crate) const fn new(mailbox: Mailbox<Answered>, frame: Sequence) -> Self {
+        Self {
+            mailbox,
+            frame,
+            open: true,
+        }
+    }
+
+    /// Answers the frame. Where the session has ended meanwhile, the answer goes nowhere: the
+    /// sender was told `SessionLost`.
+    pub fn answer(mut self, answer: Answer) {
+        self.send(answer);
+    }
+
+    /// The host took all items of the frame and has nothing to add.
+    pub fn taken(self) {
+        self.answer(Answer::Taken(Bytes::new()));
+    }
+
+    /// The host took none of the frame's items.
+    pub fn refuse(self, reason: RefusalReason) {
+        self.answer(Answer::Refused(reason));
+    }
+
+    fn send(&mut self, answer: Answer) {
+        self.open = false;
+        // A closed mailbox means that the session is gone.
+        drop(self.mailbox.push((self.frame, answer)));
+    }
+}
+
+impl Drop for ReplySlot {
+    fn drop(&mut self) {
+        if self.open {
+            self.send(Answer::Refused(RefusalReason::Unanswered));
+        }
+    }
+}
+
+/// Where verified frames go. The embedder implements it.
+pub trait Inbound: Send + Sync {
+    /// Takes one frame, in its session's order, on the session's task.
+    ///
+    /// It must not block, and must not wait for anything outbound (safety 17): a host without room
+    /// refuses the frame as [`RefusalReason::Busy`]. It may keep the slot and answer later; until
+    /// then the frame holds one place of its peer's window.
+    fn deliver(&self, peer: PeerId, lane: Lane, frame: Verified<Frame>, slot: ReplySlot);
+}
