@@ -270,6 +270,27 @@ pub struct Config {
 }
 
 impl Config {
+    /// With no cluster settings to compare, and default tuning.
+    #[must_use]
+    pub fn new(
+        identity: NodeIdentity,
+        incarnation: Incarnation,
+        boot: Boot,
+        listen: SocketAddr,
+        peers: BTreeMap<PeerId, String>,
+    ) -> Self {
+        let (fingerprint, tuning) = (Fingerprint::default(), Tuning::default());
+        Self {
+            identity,
+            incarnation,
+            boot,
+            listen,
+            peers,
+            fingerprint,
+            tuning,
+        }
+    }
+
     /// Checks what the fields' own types can't.
     ///
     /// # Errors
@@ -347,16 +368,9 @@ mod tests {
             let peers = peers
                 .iter()
                 .map(|&(n, a)| (PeerId::new(n).unwrap(), a.to_owned()));
-            Config {
-                identity: "mraft://dev/node/1".parse().unwrap(),
-                incarnation: Incarnation::new([0; 16]),
-                boot: Boot::new(1),
-                listen: ([127, 0, 0, 1], 0).into(),
-                peers: peers.collect(),
-                fingerprint: Fingerprint::default(),
-                tuning: Tuning::default(),
-            }
-            .check()
+            let identity = "mraft://dev/node/1".parse().unwrap();
+            let (incarnation, listen) = (Incarnation::new([0; 16]), ([127, 0, 0, 1], 0).into());
+            Config::new(identity, incarnation, Boot::new(1), listen, peers.collect()).check()
         };
         assert_eq!(with(&[(2, "localhost:7102"), (3, "[::1]:7103")]), Ok(()));
         assert!(matches!(
