@@ -163,11 +163,12 @@ struct Account {
     peer: usize,
     lane: Lane,
     admission: Admission,
-    /// `None`: counted by the snapshot's fields alone.
+    /// Everything but `waiters`, which is the length of `line`.
     counts: AccountSnapshot,
     line: VecDeque<Waiter>,
-    /// Tickets whose turn came, until their future is polled or dropped.
-    settled: BTreeMap<u64, (Amount, Result<(), ReserveRefused>)>,
+    /// Tickets whose turn came, until their future is polled or dropped. What was granted is
+    /// counted as unused from here on.
+    settled: BTreeMap<u64, Result<Amount, ReserveRefused>>,
 }
 
 #[derive(Debug)]
@@ -261,12 +262,7 @@ impl Pool {
             peer.is_none_or(|peer| account.peer == peer) && lane.is_none_or(|l| account.lane == l)
         });
         counted.fold(Amount::default(), |sum, account| {
-            let granted = account
-                .settled
-                .values()
-                .filter(|(_, result)| result.is_ok());
-            let granted = granted.fold(Amount::default(), |sum, (amount, _)| sum.plus(*amount));
-            sum.plus(account.counts.reserved()).plus(granted)
+            sum.plus(account.counts.reserved())
         })
     }
 
@@ -345,28 +341,36 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives room to those in line, in turns; returns whom to wake once the lock is gone.
+    /// Gives room to those in line, one of each account in turn, until nobody fits; returns whom
+    /// to wake once the lock is gone.
     fn grant(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::new();
         let count = self.accounts.len();
-        for step in 0..count {
-            let at = (self.cursor + step) % count;
-            while let Some(first) = self.accounts[at].line.front() {
-                let amount = first.amount;
-                if self.fits(at, amount).is_err() {
-                    break;
-                }
+        let mut idle = 0;
+        let mut at = self.cursor;
+        while idle < count {
+            if let Some(waker) = self.grant_first(at) {
+                wakers.push(waker);
+                idle = 0;
                 self.cursor = (at + 1) % count;
-                if let Some(waiter) = self.accounts[at].line.pop_front() {
-                    self.accounts[at]
-                        .settled
-                        .insert(waiter.ticket, (amount, Ok(())));
-                    wakers.push(waiter.waker);
-                }
+            } else {
+                idle += 1;
             }
+            at = (at + 1) % count;
         }
         self.check_invariants();
         wakers
+    }
+
+    /// Gives its room to the first in an account's line, if it fits.
+    fn grant_first(&mut self, at: usize) -> Option<Waker> {
+        let amount = self.accounts[at].line.front()?.amount;
+        self.fits(at, amount).ok()?;
+        let account = &mut self.accounts[at];
+        let waiter = account.line.pop_front()?;
+        account.counts.unused = account.counts.unused.plus(amount);
+        account.settled.insert(waiter.ticket, Ok(amount));
+        Some(waiter.waker)
     }
 
     fn check_invariants(&self) {
@@ -395,9 +399,16 @@ impl Pool {
     }
 }
 
-fn wake_all(wakers: Vec<Waker>) {
-    for waker in wakers {
-        waker.wake();
+/// Whom freed room has reached. They are woken once the caller holds no lock: a waker is foreign
+/// code and may come straight back here.
+#[must_use = "those who were granted room sleep until they are woken"]
+pub(crate) struct Granted(Vec<Waker>);
+
+impl Granted {
+    pub(crate) fn wake(self) {
+        for waker in self.0 {
+            waker.wake();
+        }
     }
 }
 
@@ -455,13 +466,13 @@ impl LaneAccount {
         let mut pool = lock(&self.pool);
         let unused = &mut pool.accounts[self.at].counts.unused;
         *unused = unused.minus(left);
-        let wakers = pool.grant();
+        let granted = Granted(pool.grant());
         drop(pool);
-        wake_all(wakers);
+        granted.wake();
     }
 
     /// One unused item becomes a queued one, and is counted as started.
-    fn start(&self, reserved: Amount, used: Amount) -> Result<(), SendRefused> {
+    fn start(&self, used: Amount) -> Result<(), SendRefused> {
         let mut pool = lock(&self.pool);
         match pool.admission(self.at) {
             Err(ReserveRefused::Revoked) => return Err(SendRefused::Revoked),
@@ -469,7 +480,7 @@ impl LaneAccount {
             Ok(()) => {}
         }
         let counts = &mut pool.accounts[self.at].counts;
-        counts.unused = counts.unused.minus(reserved);
+        counts.unused = counts.unused.minus(used);
         counts.queued = counts.queued.plus(used);
         counts.started += 1;
         pool.check_invariants();
@@ -487,14 +498,12 @@ impl LaneAccount {
     }
 
     /// One item ends: its part of the budget is free again.
-    pub(crate) fn end(&self, stage: Stage, bytes: u64, how: OutcomeKind) {
+    pub(crate) fn end(&self, stage: Stage, bytes: u64, how: OutcomeKind) -> Granted {
         let mut pool = lock(&self.pool);
         let account = &mut pool.accounts[self.at];
         *account.stage_mut(stage) = account.stage_mut(stage).minus(Amount::new(1, bytes));
         account.counts.ended[how as usize] += 1;
-        let wakers = pool.grant();
-        drop(pool);
-        wake_all(wakers);
+        Granted(pool.grant())
     }
 
     /// Opens the account again, or refuses everyone from now on, also those in line.
@@ -505,15 +514,13 @@ impl LaneAccount {
         if let Err(why) = pool.admission(self.at) {
             let account = &mut pool.accounts[self.at];
             for waiter in std::mem::take(&mut account.line) {
-                account
-                    .settled
-                    .insert(waiter.ticket, (waiter.amount, Err(why)));
+                account.settled.insert(waiter.ticket, Err(why));
                 wakers.push(waiter.waker);
             }
         }
         wakers.extend(pool.grant());
         drop(pool);
-        wake_all(wakers);
+        Granted(wakers).wake();
     }
 }
 
@@ -536,8 +543,8 @@ impl Reservation {
         &self.account
     }
 
-    /// Uses one item and `bytes` of it. The last item takes what bytes are left with it, and
-    /// those over are returned.
+    /// Uses one item and `bytes` of it. Bytes left over after the last item are held until the
+    /// reservation is dropped.
     pub(crate) fn start_item(&mut self, bytes: u64) -> Result<(), SendRefused> {
         if self.left.items == 0 {
             return Err(SendRefused::NoItemsLeft);
@@ -549,7 +556,7 @@ impl Reservation {
             });
         }
         let used = Amount::new(1, bytes);
-        self.account.start(used, used)?;
+        self.account.start(used)?;
         self.left = self.left.minus(used);
         Ok(())
     }
@@ -596,25 +603,26 @@ impl Reserve {
         Poll::Pending
     }
 
-    /// Looks whether its turn has come.
-    fn look(&mut self, pool: &mut Pool, waker: &Waker) -> Poll<Result<(), ReserveRefused>> {
+    /// Looks whether its turn has come. A waker that is replaced goes to `old`.
+    fn look(
+        &mut self,
+        pool: &mut Pool,
+        waker: &Waker,
+        old: &mut Option<Waker>,
+    ) -> Poll<Result<(), ReserveRefused>> {
         let account = &mut pool.accounts[self.account.at];
         let Some(ticket) = self.ticket else {
             return Poll::Pending;
         };
-        if let Some((amount, settled)) = account.settled.remove(&ticket) {
+        if let Some(settled) = account.settled.remove(&ticket) {
             self.ticket = None;
-            if settled.is_ok() {
-                account.counts.unused = account.counts.unused.plus(amount);
-            }
-            return Poll::Ready(settled);
+            return Poll::Ready(settled.map(|_| ()));
         }
-        if let Some(waiter) = account
-            .line
-            .iter_mut()
-            .find(|waiter| waiter.ticket == ticket)
+        let mut line = account.line.iter_mut();
+        if let Some(waiter) = line.find(|waiter| waiter.ticket == ticket)
+            && !waiter.waker.will_wake(waker)
         {
-            waiter.waker.clone_from(waker);
+            *old = Some(std::mem::replace(&mut waiter.waker, waker.clone()));
         }
         Poll::Pending
     }
@@ -626,9 +634,11 @@ impl Future for Reserve {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         let shared = Arc::clone(&this.account.pool);
+        // Dropped after the lock: the last handle of a task may take other reservations with it.
+        let mut old = None;
         let mut pool = lock(&shared);
         let turn = if this.ticket.is_some() {
-            this.look(&mut pool, context.waker())
+            this.look(&mut pool, context.waker(), &mut old)
         } else {
             this.enter(&mut pool, context.waker())
         };
@@ -646,13 +656,18 @@ impl Drop for Reserve {
         let Some(ticket) = self.ticket else { return };
         let mut pool = lock(&self.account.pool);
         let account = &mut pool.accounts[self.account.at];
-        account.settled.remove(&ticket);
-        account.line.retain(|waiter| waiter.ticket != ticket);
-        let wakers = pool.grant();
+        if let Some(Ok(amount)) = account.settled.remove(&ticket) {
+            account.counts.unused = account.counts.unused.minus(amount);
+        }
+        let place = account.line.iter().position(|w| w.ticket == ticket);
+        let waiter = place.and_then(|place| account.line.remove(place));
+        let granted = Granted(pool.grant());
         drop(pool);
-        wake_all(wakers);
+        drop(waiter);
+        granted.wake();
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;

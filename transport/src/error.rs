@@ -86,6 +86,14 @@ pub enum PeerMisbehaved {
         /// The bound.
         max: u32,
     },
+    /// A frame of more items than both sides agreed on.
+    #[error("frame of {got} items is over the agreed {max}")]
+    TooManyItems {
+        /// The number in the header.
+        got: u16,
+        /// The agreed bound.
+        max: u16,
+    },
     /// A body whose parts don't add up.
     #[error("body of message {sequence} does not divide into its {items} items")]
     MalformedBody {
@@ -121,7 +129,8 @@ pub enum PeerMisbehaved {
     ReplyToUnsent {
         /// The frame it names.
         answers: Sequence,
-        /// The last frame begun, 0 for none.
+        /// The last frame wholly written, 0 for none. One that was begun and is not yet with the
+        /// socket can't have been answered.
         sent: Sequence,
     },
     /// A reply to a frame whose turn hasn't come: replies are in order.
@@ -860,7 +869,12 @@ macro_rules! refusal_reasons {
             /// The number on the wire, never 0.
             #[must_use]
             pub const fn to_u8(self) -> u8 {
-                match self { $(Self::$name => $code,)* Self::Unknown(code) => code }
+                match self {
+                    $(Self::$name => $code,)*
+                    // On the wire 0 stands for no refusal at all.
+                    Self::Unknown(0) => u8::MAX,
+                    Self::Unknown(code) => code,
+                }
             }
 
             /// The reason with this number.

@@ -12,6 +12,9 @@ pub mod proto;
 pub mod receipt;
 mod reply_slot;
 mod sync;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod testing;
 
 pub use budget::Amount;
 pub use config::{Config, Tuning};

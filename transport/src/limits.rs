@@ -71,7 +71,7 @@ const _: () = assert!(NODE_BUDGET_ITEMS >= PEER_BUDGET_ITEMS);
 pub const CONTROL_SHARE_DIVISOR: u64 = 8;
 
 /// Reservations that may wait in line at one peer and lane. At the bound the next is refused
-/// `Full` instead of waiting.
+/// `LineFull` instead of waiting.
 pub const RESERVE_WAITERS_MAX: usize = 4096;
 
 /// Peers of one node: a cluster of a few dozen nodes at the most. At the bound the configuration

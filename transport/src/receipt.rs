@@ -6,7 +6,8 @@
 //! ```text
 //! Queued ──► Writing ──► Written ──► (ended)
 //!    └──────────┴───────────┴──────────► Expired, Revoked, SessionLost, ShutDown, each with the
-//!                                        stage; Superseded; Replied and Refused from Written only
+//!                                        stage; Superseded; Replied from Written only; Refused
+//!                                        from Written by the peer, and from Queued as too large
 //! ```
 //!
 //! *Queued* and *Writing* are proven unwritten: the last byte of the item's last TLS record has not
@@ -268,11 +269,12 @@ impl Item {
         }
         let outcome = how(cell.stage);
         let payload = std::mem::take(&mut cell.payload);
-        self.account.end(cell.stage, self.bytes, outcome.kind());
+        let granted = self.account.end(cell.stage, self.bytes, outcome.kind());
         cell.end = Some(outcome);
         let waker = cell.waker.take();
         drop(cell);
         drop(payload);
+        granted.wake();
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -337,5 +339,6 @@ impl Future for Receipt {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;

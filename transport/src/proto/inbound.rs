@@ -90,6 +90,7 @@ pub struct Accepted {
 pub struct InboundSession {
     with: Accepted,
     hello_deadline: Instant,
+    /// The lane whose key a refusal can be tagged with.
     lane: Option<Lane>,
     open: Option<Open>,
     deframer: Deframer,
@@ -235,7 +236,11 @@ impl InboundSession {
                 }
             }
         }
-        if header.body_bytes > limits.frame_bytes || header.items() > limits.frame_items {
+        if header.items() > limits.frame_items {
+            let (got, max) = (header.items(), limits.frame_items);
+            return Err(PeerMisbehaved::TooManyItems { got, max }.into());
+        }
+        if header.body_bytes > limits.frame_bytes {
             let kind = header.kind as u8;
             let (got, max) = (header.body_bytes, limits.frame_bytes);
             return Err(PeerMisbehaved::OversizedBody { kind, got, max }.into());
@@ -336,11 +341,13 @@ impl InboundSession {
     }
 
     /// The last message of a session that this side ends: a refusal before the answer to the
-    /// hello, a close after. `None` while nothing can be tagged yet.
+    /// hello, a close after. `None` while nothing can be tagged yet, and for a second refusal, which
+    /// would use the first one's nonce again.
     pub fn close_message(&mut self, notice: &PeerNotice) -> Option<Bytes> {
         let body = encode_notice(notice);
         let Some(open) = &mut self.open else {
-            return self.hello_message(self.lane?, Kind::Refusal, &body);
+            let lane = self.lane.take()?;
+            return self.hello_message(lane, Kind::Refusal, &body);
         };
         let header = Header {
             kind: Kind::Close,

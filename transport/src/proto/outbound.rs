@@ -585,7 +585,7 @@ impl OutboundLane {
     /// Whether nothing waits and nothing is outstanding.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.outbox.is_empty() && self.outstanding_frames() == 0
+        self.outbox.is_idle() && self.outstanding_frames() == 0
     }
 
     /// Whether a hello was answered on the session of the moment.

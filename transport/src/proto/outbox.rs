@@ -33,8 +33,9 @@ impl Outbox {
         self.waiting.push_back((number, item));
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+    /// Whether everything that is left here has ended.
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting.iter().all(|(_, item)| item.is_ended())
     }
 
     /// Drops ended entries at the front and says what the first live one needs of a frame.
