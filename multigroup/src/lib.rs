@@ -1,5 +1,6 @@
 //! The store: commands, databases, fronts and the command line.
 
+pub mod certificates;
 pub mod cli;
 pub mod command;
 pub mod error;

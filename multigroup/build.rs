@@ -1,0 +1,34 @@
+//! Tells the binary which features and debug switches it was built with, so that a measured or
+//! shipped binary can be shown to have none (`--version --json`).
+
+use std::env;
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    let features = env::vars().filter_map(|(name, _)| {
+        let feature = name.strip_prefix("CARGO_FEATURE_")?;
+        (feature != "DEFAULT").then(|| feature.to_ascii_lowercase().replace('_', "-"))
+    });
+    let mut features: Vec<String> = features.collect();
+    features.sort();
+    // Cargo passes on the cfgs given by RUSTFLAGS, a bare one as an empty value.
+    let mut cfgs = Vec::new();
+    for name in ["loom", "mutant"] {
+        let Ok(values) = env::var(format!("CARGO_CFG_{}", name.to_ascii_uppercase())) else {
+            continue;
+        };
+        cfgs.extend(values.split(',').map(|value| match value {
+            "" => name.to_owned(),
+            value => format!("{name}={value}"),
+        }));
+    }
+    println!(
+        "cargo::rustc-env=MULTIGROUP_FEATURES={}",
+        features.join(",")
+    );
+    println!("cargo::rustc-env=MULTIGROUP_CFGS={}", cfgs.join(","));
+    println!(
+        "cargo::rustc-env=MULTIGROUP_PROFILE={}",
+        env::var("PROFILE").unwrap_or_default()
+    );
+}
