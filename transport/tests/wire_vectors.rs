@@ -5,7 +5,10 @@
 //!
 //! The file is frozen: a difference is a change of the wire, and so of its version. What the code
 //! makes now is then left in `target/tmp/wire-vectors.json` to be compared.
-#![expect(clippy::unwrap_used, reason = "a vector that can't be made is a failed test")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a vector that can't be made is a failed test"
+)]
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
