@@ -216,18 +216,25 @@ fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, CredentialError> {
     }
 }
 
-#[cfg(unix)]
 fn warn_of_open_key(key: &Path) {
-    use std::os::unix::fs::PermissionsExt;
-    let mode = fs::metadata(key).map_or(0, |metadata| metadata.permissions().mode());
-    if mode & 0o077 != 0 {
+    if let Some(mode) = open_mode(key) {
         tracing::warn!(
             file = %key.display(),
-            mode = format_args!("{:04o}", mode & 0o7777),
+            mode = format_args!("{mode:04o}"),
             "private key is open to other users of this machine; set its mode to 0600"
         );
     }
 }
 
+/// The mode of a key file that others than its owner can use.
+#[cfg(unix)]
+pub(super) fn open_mode(key: &Path) -> Option<u32> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = fs::metadata(key).ok()?.permissions().mode() & 0o7777;
+    (mode & 0o077 != 0).then_some(mode)
+}
+
 #[cfg(not(unix))]
-fn warn_of_open_key(_key: &Path) {}
+pub(super) fn open_mode(_key: &Path) -> Option<u32> {
+    None
+}

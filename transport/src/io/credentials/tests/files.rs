@@ -4,6 +4,7 @@ use std::path::Path;
 use rcgen::{ExtendedKeyUsagePurpose, KeyPair};
 
 use super::maker::{AGO, AHEAD, Ca, Leaf, identity, now};
+use crate::io::credentials::files::open_mode;
 use crate::io::credentials::{CredentialError, Credentials, TlsFiles};
 
 fn load(files: &TlsFiles) -> Result<Credentials, CredentialError> {
@@ -56,6 +57,23 @@ fn a_stamp_changes_when_a_file_is_replaced() {
     fs::copy(&files.cert, &next).unwrap();
     fs::rename(&next, &files.cert).unwrap();
     assert_ne!(before, files.stamp());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_key_that_others_can_use_is_noticed() {
+    use std::os::unix::fs::PermissionsExt;
+    let ca = Ca::new("dev CA");
+    let key = good(&ca).key;
+    for (mode, noticed) in [
+        (0o600, None),
+        (0o400, None),
+        (0o640, Some(0o640)),
+        (0o604, Some(0o604)),
+    ] {
+        fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(open_mode(&key), noticed);
+    }
 }
 
 /// One spoilt set and what its sentence must say; `{dir}` stands for the folder.

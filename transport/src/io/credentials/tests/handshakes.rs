@@ -145,6 +145,11 @@ fn private(pair: &Pair) -> PrivateKeyDer<'static> {
 }
 
 fn rogue_client(pair: Option<&Pair>, alpn: &[&[u8]]) -> ClientConnection {
+    let config = rogue_client_config(pair, alpn);
+    ClientConnection::new(config, "rogue".try_into().unwrap()).unwrap()
+}
+
+fn rogue_client_config(pair: Option<&Pair>, alpn: &[&[u8]]) -> Arc<ClientConfig> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -158,10 +163,14 @@ fn rogue_client(pair: Option<&Pair>, alpn: &[&[u8]]) -> ClientConnection {
         None => config.with_no_client_auth(),
     };
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-    ClientConnection::new(Arc::new(config), "rogue".try_into().unwrap()).unwrap()
+    Arc::new(config)
 }
 
 fn rogue_server(pair: &Pair, alpn: &[&[u8]]) -> ServerConnection {
+    ServerConnection::new(rogue_server_config(pair, alpn)).unwrap()
+}
+
+fn rogue_server_config(pair: &Pair, alpn: &[&[u8]]) -> Arc<ServerConfig> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -170,7 +179,7 @@ fn rogue_server(pair: &Pair, alpn: &[&[u8]]) -> ServerConnection {
         .with_single_cert(vec![pair.der.clone()], private(pair))
         .unwrap();
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-    ServerConnection::new(Arc::new(config)).unwrap()
+    Arc::new(config)
 }
 
 /// What our dialler says of a rogue acceptor with this certificate.
@@ -251,6 +260,32 @@ fn a_second_connection_is_never_resumed() {
         assert_eq!(client.handshake_kind(), Some(HandshakeKind::Full));
         assert_eq!(server.handshake_kind(), Some(HandshakeKind::Full));
         assert_eq!(client.tls13_tickets_received(), 0);
+    }
+}
+
+#[test]
+fn a_peer_that_would_resume_is_not_resumed_by_either_of_our_sides() {
+    let ca = Ca::new("dev CA");
+    let ours = ca.node("dev", 1);
+    let pair = ca.issue(&Leaf::of(&identity("dev", 2)));
+    let (dial, accept) = (ours.dial(&identity("dev", 2)), ours.accept());
+    let eager_client = rogue_client_config(Some(&pair), &[ALPN]);
+    let eager_server = rogue_server_config(&pair, &[ALPN]);
+    for _ in 0..2 {
+        let mut client =
+            ClientConnection::new(eager_client.clone(), "rogue".try_into().unwrap()).unwrap();
+        let mut server = ServerConnection::new(accept.config()).unwrap();
+        talk(&mut client, &mut server);
+        assert_eq!(server.handshake_kind(), Some(HandshakeKind::Full));
+        assert_eq!(client.tls13_tickets_received(), 0);
+        let mut client = ClientConnection::new(dial.config(), dial.server_name()).unwrap();
+        let mut server = ServerConnection::new(eager_server.clone()).unwrap();
+        talk(&mut client, &mut server);
+        assert_eq!(client.handshake_kind(), Some(HandshakeKind::Full));
+        assert!(
+            client.tls13_tickets_received() > 0,
+            "the rogue would have resumed"
+        );
     }
 }
 
