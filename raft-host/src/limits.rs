@@ -100,3 +100,67 @@ pub const COMPACT_ENTRIES_MIN: u64 = 256;
 const _: () = assert!(ENTRY_BYTES_MAX + 256 <= BULK_BODY_BYTES_MAX);
 const _: () = assert!(APPEND_BYTES_MAX <= UNCOMMITTED_BYTES_MAX);
 const _: () = assert!(ENTRY_BYTES_MAX as u64 <= UNCOMMITTED_BYTES_MAX);
+
+// --- log ----------------------------------------------------------------------------------------
+
+/// Bytes of the smallest segment: what a start with a few listed segments and one batch take. A
+/// smaller one is refused in the configuration.
+pub const LOG_SEGMENT_BYTES_MIN: u64 = 16 * 1024;
+/// Bytes of the largest segment: a place within it fits in 32 bits and recovery reads a segment at
+/// once. A larger one is refused in the configuration.
+pub const LOG_SEGMENT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Bytes of a segment by default: at 5 MB/s a new one every 13 s, so the two syncs of a change of
+/// segment don't show.
+pub const LOG_SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
+/// Bytes of all segments by default, beyond which entries are refused by name (`CapReached`).
+pub const LOG_BYTES_MAX: u64 = 64 * 1024 * 1024 * 1024;
+/// Segments the cap must allow at least: one being written, one being emptied, two in reserve.
+pub const LOG_SEGMENTS_MIN: u64 = 6;
+/// Segments that can be listed: 8 bytes each in a segment's start. A cap above it is refused in
+/// the configuration.
+pub const LOG_SEGMENTS_MAX: u64 = 8192;
+/// Segments kept back from entries, so that hard states, compactions and rewrites still have room
+/// when the cap is reached.
+pub const LOG_SEGMENTS_RESERVED: u64 = 2;
+/// A batch takes at most this share of a segment (1/4) ...
+pub const LOG_BATCH_SEGMENT_DIVISOR: u64 = 4;
+/// ... and at most these bytes: about 20 ms of disk. What doesn't fit waits for the next batch; one
+/// submission that doesn't fit is refused (`TooLarge`).
+pub const LOG_BATCH_BYTES_MAX: u64 = 8 * 1024 * 1024;
+/// Bytes that may wait for the disk, over all shards: some 300 ms of it. Beyond, a submission is
+/// refused (`Busy`).
+pub const LOG_QUEUE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Bytes of rewritten records in one batch: 1 ms of disk, so that they don't show in latency.
+pub const LOG_REWRITE_BYTES_PER_BATCH: u64 = 256 * 1024;
+/// Rewritten records in one batch, for the same reason. The rest waits for the next batch.
+pub const LOG_REWRITE_RECORDS_PER_BATCH: usize = 2048;
+/// Hard states in one batch when commit indexes are brought back at open; more take more batches.
+pub const LOG_CLAMPED_PER_BATCH: usize = 64;
+/// Segments in use below which nothing is rewritten: it would only wear the disk.
+pub const LOG_REWRITE_SEGMENTS_MIN: usize = 4;
+/// A segment is emptied once its live bytes fall to this share, in percent: each freed byte then
+/// costs at most a third of a written one.
+pub const LOG_REWRITE_LIVE_PERCENT: u64 = 25;
+/// The same when the cap is near: up to three written bytes for a freed one.
+pub const LOG_REWRITE_LIVE_PERCENT_PRESSED: u64 = 75;
+/// Free segment files kept for the next start; more are removed.
+pub const LOG_SPARES_MAX: usize = 2;
+/// Bytes of zeros in one write when a segment is made.
+pub const LOG_ZERO_CHUNK_BYTES: usize = 1024 * 1024;
+/// Bytes of entries kept in memory over all groups by default. Beyond it a group that appends
+/// drops its oldest durable ones; they are read back from the segments.
+pub const LOG_CACHE_BYTES: u64 = 64 * 1024 * 1024;
+/// Bytes of entries one group keeps at most, so that a hot group doesn't take all: a follower
+/// that is less behind is served from memory.
+pub const LOG_CACHE_GROUP_BYTES: u64 = 1024 * 1024;
+/// Bytes of one entry when memory is counted, beside its data and context.
+pub const LOG_CACHE_ENTRY_BYTES: u64 = 96;
+
+const _: () = assert!(LOG_SEGMENT_BYTES_MIN <= LOG_SEGMENT_BYTES);
+const _: () = assert!(LOG_SEGMENT_BYTES <= LOG_SEGMENT_BYTES_MAX);
+const _: () = assert!(LOG_SEGMENTS_RESERVED < LOG_SEGMENTS_MIN);
+const _: () = assert!(LOG_BYTES_MAX / LOG_SEGMENT_BYTES <= LOG_SEGMENTS_MAX);
+const _: () = assert!(LOG_REWRITE_BYTES_PER_BATCH < LOG_BATCH_BYTES_MAX);
+
+const _: () =
+    assert!(LOG_CLAMPED_PER_BATCH as u64 * 64 <= LOG_SEGMENT_BYTES_MIN / LOG_BATCH_SEGMENT_DIVISOR);

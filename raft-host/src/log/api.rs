@@ -102,6 +102,12 @@ pub enum ReadError {
         /// The last index there is.
         last: Index,
     },
+    /// It is in the log, but the disk doesn't give it back. The log has stopped, with the cause.
+    #[error("entry {index} can't be read back from the disk")]
+    Lost {
+        /// What was asked for.
+        index: Index,
+    },
 }
 
 /// A group's log as its replica reads it: what was submitted, durable or not, in index order.
