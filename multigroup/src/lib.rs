@@ -8,3 +8,4 @@ pub mod keyspace;
 pub mod limits;
 pub mod resp;
 pub mod session;
+pub mod store;

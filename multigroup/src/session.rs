@@ -268,15 +268,16 @@ pub struct Dedup {
 }
 
 impl Dedup {
-    /// The books as they were stored.
+    /// The books as they were stored; `None` if no books could ever have looked so.
     #[must_use]
-    pub fn restore(time: UnixMillis, floor: UnixMillis, saved: u64) -> Self {
-        Self {
+    pub fn restore(time: UnixMillis, floor: UnixMillis, saved: u64) -> Option<Self> {
+        let sound = floor <= time && saved <= SAVED_OUTCOMES_MAX;
+        sound.then_some(Self {
             time,
             floor,
             saved,
             oldest: UnixMillis(0),
-        }
+        })
     }
 
     /// Group time: the latest of the entries with an id.

@@ -196,7 +196,7 @@ fn an_id_from_the_far_future_is_refused() {
 fn a_full_table_refuses_new_ids_and_evicts_none_within_the_window() {
     let mut table = MemoryTable::default();
     let now = UnixMillis::new(5000);
-    let mut dedup = Dedup::restore(now, UnixMillis::new(4000), SAVED_OUTCOMES_MAX - 1);
+    let mut dedup = Dedup::restore(now, UnixMillis::new(4000), SAVED_OUTCOMES_MAX - 1).unwrap();
     let known = identity("4500-known");
     let saved = Saved {
         hash: hash("a"),
