@@ -1,6 +1,8 @@
 //! What the core's tests share: a clock that only they move, budgets, items, and wakers that count.
 //! How two cores are joined is `pair`'s business.
 
+pub(crate) mod pair;
+
 use std::sync::{Arc, OnceLock};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};

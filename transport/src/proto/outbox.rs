@@ -38,6 +38,12 @@ impl Outbox {
         self.waiting.iter().all(|(_, item)| item.is_ended())
     }
 
+    /// Entries, the ended ones among them.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Drops ended entries at the front and says what the first live one needs of a frame.
     pub(super) fn first_body_bytes(&mut self, timers: &mut Timers) -> Option<usize> {
         loop {
