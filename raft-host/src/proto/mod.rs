@@ -6,4 +6,28 @@
 
 #![warn(clippy::iter_over_hash_type)]
 
+pub mod admission;
+pub mod coalesce;
+pub mod consensus;
+pub mod due;
+pub mod group_table;
+pub mod host;
+pub mod reads;
+pub mod ready_queue;
+pub mod round;
+pub mod waiters;
 pub mod wire;
+
+#[cfg(test)]
+mod test_time {
+    use std::time::Instant;
+
+    /// Where virtual time begins: an instant has no other source.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "tests need some instant to count from"
+    )]
+    pub(super) fn start() -> Instant {
+        Instant::now()
+    }
+}

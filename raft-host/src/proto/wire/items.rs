@@ -306,7 +306,8 @@ fn read_append(reader: &mut Reader, message_term: Term) -> Result<Append, WireEr
             EntryKind::Normal
         };
         let entry_term = term(reader)?;
-        if entry_term < least_term || entry_term > message_term {
+        let before_any = entry_term == Term::new(0);
+        if before_any || entry_term < least_term || entry_term > message_term {
             return Err(WireError::AtOdds { at: reader.at() });
         }
         let data = reader.bytes(ENTRY_BYTES_MAX)?;
@@ -324,7 +325,9 @@ fn read_append(reader: &mut Reader, message_term: Term) -> Result<Append, WireEr
             context,
         });
     }
-    if prev_term > message_term {
+    // Term 0 is nobody's: Raft takes it for "no such entry" and would match anything by it.
+    let origin = (prev_index == Index::new(0), prev_term == Term::new(0));
+    if prev_term > message_term || origin.0 != origin.1 {
         return Err(WireError::AtOdds { at: reader.at() });
     }
     Ok(Append {

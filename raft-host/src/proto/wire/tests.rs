@@ -58,7 +58,11 @@ fn append(term: Term) -> impl Strategy<Value = Append> {
                 .collect();
             Append {
                 prev_index: Index::new(prev),
-                prev_term: Term::new(term.to_u64() / 2),
+                prev_term: Term::new(if prev == 0 {
+                    0
+                } else {
+                    term.to_u64().div_ceil(2)
+                }),
                 commit: Index::new(commit),
                 entries,
             }
@@ -283,6 +287,24 @@ fn deeply_nested_protobuf_is_no_configuration_change() {
 fn an_entry_from_a_later_term_than_its_message_is_refused() {
     let body = append_of(entry(6, EntryKind::Normal, vec![1]));
     assert!(matches!(decode(body), Err(WireError::AtOdds { .. })));
+}
+
+#[test]
+fn an_append_after_an_entry_of_no_term_is_refused() {
+    let append = Append {
+        prev_index: Index::new(9),
+        prev_term: Term::new(0),
+        commit: Index::new(0),
+        entries: Vec::new(),
+    };
+    let message = GroupMessage {
+        header: header_of(5),
+        body: GroupBody::Append(append),
+    };
+    assert!(matches!(
+        decode(body_of(&[Item::Group(message)])),
+        Err(WireError::AtOdds { .. })
+    ));
 }
 
 #[test]

@@ -1,0 +1,296 @@
+//! Groups and time: opening and closing, rounds that fall due, elections and the leaders' check of
+//! their quorum, what expires, and a driver that came late.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use super::{Group, GroupSpec, HostCore, MemberKind, Output};
+use crate::error::{OpenError, Outcome, ReadFailure, ReadOutcome, UnknownCause};
+use crate::id::{GroupId, Index, NodeId, ReplicaId};
+use crate::limits::{GROUP_MEMBERS_MAX, GROUPS_PER_SHARD_MAX, NUMBER_MAX};
+use crate::log::api::{Change, GroupLog, Mutation};
+use crate::proto::consensus::{Opening, Replica, Role, Status};
+use crate::proto::group_table::SlotId;
+use crate::proto::reads::Reads;
+use crate::proto::waiters::{Expiring, Waiters};
+
+impl<L: GroupLog> HostCore<L> {
+    /// Opens a group whose log is replayed.
+    ///
+    /// # Errors
+    /// [`OpenError`] if what is on disk or in the list of members can't be right.
+    pub fn open_group(&mut self, now: Instant, spec: GroupSpec, log: L) -> Result<(), OpenError> {
+        self.time(now);
+        check_members(&spec)?;
+        if self.groups.len() >= GROUPS_PER_SHARD_MAX {
+            return Err(OpenError::TooManyGroups {
+                most: GROUPS_PER_SHARD_MAX,
+            });
+        }
+        if self.groups.slot(spec.group).is_some() {
+            return Err(OpenError::AlreadyOpen(spec.group));
+        }
+        let of_kind = |kind| {
+            let members = spec
+                .members
+                .iter()
+                .filter(move |member| member.kind == kind);
+            members.map(|member| member.replica).collect()
+        };
+        let opening = Opening {
+            group: spec.group,
+            replica: spec.replica,
+            voters: of_kind(MemberKind::Voter),
+            learners: of_kind(MemberKind::Learner),
+            applied: spec.applied,
+            election_timeout: self.config.election_timeout(),
+        };
+        let replica = Replica::open(log, &opening, &self.logger)?;
+        let election = self.config.election_timeout();
+        // Nobody leads at a start, as far as this replica knows: the preferred one doesn't wait. If
+        // somebody does lead, the others' promise refuses it its pre-votes.
+        let timeout = if spec.preferred == spec.replica {
+            self.dice.between(Duration::ZERO, election / 4)
+        } else {
+            self.dice.between(election, election * 13 / 10)
+        };
+        let status = replica.status();
+        let group = Group {
+            id: spec.group,
+            replica,
+            members: spec.members,
+            heard_at: self.now,
+            timeout,
+            reported: (status.role, status.term, status.leader),
+            commit_listed: Index::new(0),
+            waiters: Waiters::default(),
+            reads: Reads::default(),
+            asked: std::collections::BTreeMap::new(),
+            storing: std::collections::VecDeque::new(),
+            retain_after: Index::new(0),
+            flushed: Index::new(0),
+        };
+        let slot = self.groups.insert(spec.group, group);
+        let slot = slot.ok_or(OpenError::TooManyGroups {
+            most: GROUPS_PER_SHARD_MAX,
+        })?;
+        self.due.arm(slot, self.now + timeout);
+        self.queue(slot);
+        Ok(())
+    }
+
+    /// Closes a group; with [`Disposal::Destroy`] its log goes too. What waited ends.
+    pub fn close_group(&mut self, now: Instant, id: GroupId, disposal: Disposal) -> bool {
+        self.time(now);
+        let Some(slot) = self.groups.slot(id) else {
+            return false;
+        };
+        self.fail_waiting(slot, UnknownCause::Stopped, ReadFailure::Stopped);
+        self.groups.remove(id);
+        self.reading.remove(&id);
+        for peer in self.peers.values_mut() {
+            peer.rounds_out.unlead(id);
+            peer.rounds_in.forget(id);
+        }
+        if disposal == Disposal::Destroy {
+            let mutation = Mutation {
+                group: id,
+                change: Change::Remove,
+            };
+            self.outputs.push_back(Output::Store {
+                seq: None,
+                mutation,
+            });
+        }
+        true
+    }
+
+    /// Where a group's replica stands.
+    #[must_use]
+    pub fn status(&self, group: GroupId) -> Option<Status> {
+        self.groups.find(group).map(|group| group.replica.status())
+    }
+
+    /// The leader's node, as this replica knows it.
+    #[must_use]
+    pub fn leader_node(&self, group: GroupId) -> Option<NodeId> {
+        let group = self.groups.find(group)?;
+        group.node_of(group.replica.status().leader?)
+    }
+
+    /// What a member has acked in this term, if this replica leads.
+    #[must_use]
+    pub fn matched(&self, group: GroupId, member: ReplicaId) -> Option<Index> {
+        self.groups.find(group)?.replica.matched(member)
+    }
+
+    /// All groups of the shard, by id.
+    pub fn group_ids(&self) -> impl Iterator<Item = GroupId> + '_ {
+        self.groups.iter().map(|(id, _)| id)
+    }
+
+    /// Time has passed. Late or early is no harm: what counts is measured, not counted.
+    pub fn on_tick(&mut self, now: Instant) {
+        self.time(now);
+        if self.stopped {
+            return;
+        }
+        let interval = self.config.heartbeat_interval();
+        if now.saturating_duration_since(self.last_tick) > interval * 3 {
+            // The driver was held up: what came meanwhile is still to be read. Deadlines of
+            // elections wait for it; they are only ever put off by this (safety 5c).
+            self.grace_until = now + interval;
+            self.stats.stalls += 1;
+        }
+        self.last_tick = self.now;
+        if now >= self.next_round {
+            self.next_round = (self.next_round + interval).max(now + interval / 2);
+            self.rounds_fall_due();
+        }
+        while let Some(slot) = self.due.pop(now) {
+            self.on_due(slot);
+        }
+        while let Some((slot, what)) = self.deadlines.pop(now) {
+            self.on_expired(slot, what);
+        }
+    }
+
+    fn rounds_fall_due(&mut self) {
+        for (node, peer) in &mut self.peers {
+            if peer.up && peer.rounds_out.has_to_say() {
+                peer.round_due = true;
+                if !std::mem::replace(&mut peer.control_told, true) {
+                    self.outputs.push_back(Output::ControlWaits { peer: *node });
+                }
+            }
+        }
+    }
+
+    fn on_due(&mut self, slot: SlotId) {
+        let (now, grace) = (self.now, self.grace_until);
+        let may_campaign = self.started + self.config.restart_silence();
+        let election = self.config.election_timeout();
+        let Some(group) = self.groups.at_mut(slot) else {
+            return;
+        };
+        let deadline = (group.heard_at + group.timeout).max(grace);
+        if now < deadline {
+            return self.due.arm(slot, deadline);
+        }
+        if group.replica.status().role == Role::Leader {
+            group.replica.check_quorum();
+            (group.heard_at, group.timeout) = (now, election);
+            self.due.arm(slot, now + election);
+            return self.queue(slot);
+        }
+        if now < may_campaign {
+            return self.due.arm(slot, may_campaign);
+        }
+        // Whoever can't campaign looks again; one whose writes are on their way looks soon.
+        if !group.replica.is_voter() {
+            return self.due.arm(slot, now + election);
+        }
+        if group.replica.has_ready() || !group.replica.is_stored() {
+            self.queue(slot);
+            return self.due.arm(slot, now + election / 20);
+        }
+        if let Err(again) = self.campaigns.admit(now, &mut self.dice) {
+            self.stats.campaigns_delayed += 1;
+            return self.due.arm(slot, again);
+        }
+        group.replica.campaign();
+        self.stats.campaigns += 1;
+        self.rearm(slot);
+        self.queue(slot);
+    }
+
+    fn on_expired(&mut self, slot: SlotId, what: Expiring) {
+        let Some(group) = self.groups.at_mut(slot) else {
+            return;
+        };
+        match what {
+            Expiring::Proposal { index, id } => {
+                if let Some(waiter) = group.waiters.expire(index, id) {
+                    self.proposals.release(waiter.cost);
+                    let outcome = Outcome::Unknown {
+                        why: UnknownCause::Deadline,
+                    };
+                    self.outputs.push_back(Output::Proposal { id, outcome });
+                }
+            }
+            Expiring::Read { id } => {
+                if group.reads.expire(id) {
+                    let outcome = ReadOutcome::Failed {
+                        why: ReadFailure::Deadline,
+                    };
+                    self.outputs.push_back(Output::Read { id, outcome });
+                }
+            }
+        }
+    }
+
+    /// The log has failed or the node stops: everything that waits ends, nothing begins any more,
+    /// and Raft is never called again (stack.md 2, pitfall 8).
+    pub fn stop(&mut self) {
+        self.stopped = true;
+        let slots: Vec<_> = self.groups.iter().map(|(_, slot)| slot).collect();
+        for slot in slots {
+            self.fail_waiting(slot, UnknownCause::Stopped, ReadFailure::Stopped);
+        }
+    }
+
+    /// Ends every proposal and read of a group.
+    pub(super) fn fail_waiting(&mut self, slot: SlotId, why: UnknownCause, read: ReadFailure) {
+        self.fail_proposals(slot, why);
+        let Some(group) = self.groups.at_mut(slot) else {
+            return;
+        };
+        for id in group.reads.fail_all() {
+            let outcome = ReadOutcome::Failed { why: read };
+            self.outputs.push_back(Output::Read { id, outcome });
+        }
+    }
+
+    pub(super) fn fail_proposals(&mut self, slot: SlotId, why: UnknownCause) {
+        let Some(group) = self.groups.at_mut(slot) else {
+            return;
+        };
+        while let Some(waiter) = group.waiters.fail_next() {
+            self.proposals.release(waiter.cost);
+            let outcome = Outcome::Unknown { why };
+            self.outputs.push_back(Output::Proposal {
+                id: waiter.id,
+                outcome,
+            });
+        }
+    }
+}
+
+/// Whether a closed group's log is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposal {
+    /// The node stops, or the group moves to another shard.
+    Keep,
+    /// The group leaves this node for good.
+    Destroy,
+}
+
+fn check_members(spec: &GroupSpec) -> Result<(), OpenError> {
+    let bad = Err(OpenError::BadMembers(spec.group));
+    let replicas: BTreeSet<_> = spec.members.iter().map(|member| member.replica).collect();
+    let nodes: BTreeSet<_> = spec.members.iter().map(|member| member.node).collect();
+    let distinct = replicas.len() == spec.members.len() && nodes.len() == spec.members.len();
+    let in_range = |id: &ReplicaId| id.to_u64() != 0 && id.to_u64() < NUMBER_MAX;
+    let voters = spec
+        .members
+        .iter()
+        .filter(|member| member.kind == MemberKind::Voter)
+        .count();
+    if !distinct || !replicas.iter().all(in_range) || spec.group.to_u64() >= NUMBER_MAX {
+        return bad;
+    }
+    if voters == 0 || spec.members.len() > GROUP_MEMBERS_MAX || !replicas.contains(&spec.replica) {
+        return bad;
+    }
+    Ok(())
+}

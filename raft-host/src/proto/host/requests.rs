@@ -1,0 +1,369 @@
+//! What callers ask: proposals, reads, transfers; and what the log and the state machine report.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::{HostCore, Output};
+use crate::error::{Outcome, ReadFailure, ReadOutcome, Refusal};
+use crate::id::{GroupId, Index, ProposalId, ReadId, ReplicaId, StoreSeq};
+use crate::limits::{ENTRY_BYTES_MAX, READS_PER_GROUP_MAX, WAITERS_PER_GROUP_MAX};
+use crate::log::api::{GroupLog, Mutation};
+use crate::proto::consensus::{Role, Turn};
+use crate::proto::group_table::SlotId;
+use crate::proto::reads::Reader;
+use crate::proto::waiters::{Expiring, Waiter};
+use crate::proto::wire::{GroupBody, GroupMessage, Header};
+
+/// A command for one group.
+#[derive(Clone, Debug)]
+pub struct Proposal {
+    /// The caller's name for it, unique while it is outstanding.
+    pub id: ProposalId,
+    /// The command.
+    pub data: Bytes,
+    /// The proposer's note, kept with the entry.
+    pub context: Bytes,
+    /// When it ends as `Unknown`.
+    pub deadline: Instant,
+}
+
+impl<L: GroupLog> HostCore<L> {
+    /// Proposes a command. Accepted, it ends with exactly one [`Output::Proposal`].
+    ///
+    /// # Errors
+    /// [`Refusal`]: at once, by name, and proven without effect.
+    pub fn propose(
+        &mut self,
+        now: Instant,
+        group: GroupId,
+        proposal: Proposal,
+    ) -> Result<(), Refusal> {
+        let slot = self.serving(now, group)?;
+        let got = proposal.data.len() + proposal.context.len();
+        if got > ENTRY_BYTES_MAX {
+            return Err(Refusal::TooLarge {
+                got,
+                most: ENTRY_BYTES_MAX,
+            });
+        }
+        if proposal.deadline <= self.now {
+            return Err(Refusal::Late);
+        }
+        let most = self.config.retained_entries_max();
+        let found = self
+            .groups
+            .at_mut(slot)
+            .ok_or(Refusal::NoSuchGroup(group))?;
+        let status = found.replica.status();
+        if status.role != Role::Leader {
+            let leader = status.leader.and_then(|leader| found.node_of(leader));
+            return Err(Refusal::NotLeader { leader });
+        }
+        let waiting = found.waiters.len();
+        if waiting >= WAITERS_PER_GROUP_MAX {
+            return Err(Refusal::TooManyWaiting {
+                waiting,
+                most: WAITERS_PER_GROUP_MAX,
+            });
+        }
+        let retained = status.last.to_u64() - status.compacted.to_u64();
+        if retained >= most {
+            return Err(Refusal::LogRetained { retained, most });
+        }
+        let cost = self.proposals.admit(got)?;
+        let (index, term) = match found.replica.propose(proposal.data, proposal.context) {
+            Ok(at) => at,
+            Err(refusal) => {
+                self.proposals.release(cost);
+                return Err(refusal);
+            }
+        };
+        found.waiters.push(Waiter {
+            index,
+            term,
+            id: proposal.id,
+            cost,
+        });
+        let what = Expiring::Proposal {
+            index,
+            id: proposal.id,
+        };
+        self.deadlines.push(proposal.deadline, slot, what);
+        self.queue(slot);
+        Ok(())
+    }
+
+    /// Asks for a linearizable read: at the leader one round confirms it, elsewhere the leader is
+    /// asked. Accepted, it ends with exactly one [`Output::Read`].
+    ///
+    /// # Errors
+    /// [`Refusal`], at once and by name.
+    pub fn read_index(
+        &mut self,
+        now: Instant,
+        group: GroupId,
+        id: ReadId,
+        deadline: Instant,
+    ) -> Result<(), Refusal> {
+        let slot = self.serving(now, group)?;
+        if deadline <= self.now {
+            return Err(Refusal::Late);
+        }
+        let token = self.read_token + 1;
+        let found = self
+            .groups
+            .at_mut(slot)
+            .ok_or(Refusal::NoSuchGroup(group))?;
+        let status = found.replica.status();
+        let waiting = found.reads.len();
+        if waiting >= READS_PER_GROUP_MAX {
+            return Err(Refusal::TooManyWaiting {
+                waiting,
+                most: READS_PER_GROUP_MAX,
+            });
+        }
+        if status.role == Role::Leader {
+            if !found.replica.has_committed_in_term() {
+                return Err(Refusal::NotReady { term: status.term });
+            }
+            found.reads.wait(Reader::Local(id));
+            self.read_waits(slot, group);
+        } else {
+            let leader = status.leader.filter(|leader| *leader != found.replica.id());
+            let node = leader.and_then(|leader| found.node_of(leader));
+            let (Some(leader), Some(node)) = (leader, node) else {
+                return Err(Refusal::NotLeader { leader: None });
+            };
+            if !self.peers.get(&node).is_some_and(|peer| peer.up) {
+                return Err(Refusal::NotLeader { leader: Some(node) });
+            }
+            self.read_token = token;
+            found.reads.forward(token, id);
+            let from = found.replica.id();
+            let header = Header {
+                group,
+                from,
+                to: leader,
+                term: status.term,
+            };
+            let message = GroupMessage {
+                header,
+                body: GroupBody::ReadIndex { token },
+            };
+            self.send_urgent(node, message);
+        }
+        self.deadlines.push(deadline, slot, Expiring::Read { id });
+        Ok(())
+    }
+
+    /// A read waits for the next round of this group's leader, here.
+    pub(super) fn read_waits(&mut self, slot: SlotId, group: GroupId) {
+        self.reading.insert(group);
+        let Some(found) = self.groups.at(slot) else {
+            return;
+        };
+        if found.members.len() == 1 {
+            // No round to wait for: Raft answers a group of one at once.
+            self.begin_reads();
+            return;
+        }
+        let nodes: Vec<_> = found.members.iter().map(|member| member.node).collect();
+        for node in nodes {
+            self.tell_control(node);
+        }
+    }
+
+    /// Hands leadership to another voter. The term ends when it takes over.
+    ///
+    /// # Errors
+    /// [`Refusal`] if this replica doesn't lead, or `to` doesn't vote.
+    pub fn transfer_leader(
+        &mut self,
+        now: Instant,
+        group: GroupId,
+        to: ReplicaId,
+    ) -> Result<(), Refusal> {
+        let slot = self.serving(now, group)?;
+        let found = self
+            .groups
+            .at_mut(slot)
+            .ok_or(Refusal::NoSuchGroup(group))?;
+        found.replica.transfer(to)?;
+        self.queue(slot);
+        Ok(())
+    }
+
+    fn serving(&mut self, now: Instant, group: GroupId) -> Result<SlotId, Refusal> {
+        self.time(now);
+        if self.stopped {
+            return Err(Refusal::Stopped);
+        }
+        self.groups.slot(group).ok_or(Refusal::NoSuchGroup(group))
+    }
+
+    /// A write of this group is durable, and all of this group's before it.
+    pub fn on_stored(&mut self, now: Instant, group: GroupId, seq: StoreSeq) {
+        self.time(now);
+        if self.stopped {
+            return;
+        }
+        let Some(slot) = self.groups.slot(group) else {
+            return;
+        };
+        let Some(found) = self.groups.at_mut(slot) else {
+            return;
+        };
+        while found
+            .storing
+            .front()
+            .is_some_and(|(stored, _)| *stored <= seq)
+        {
+            if let Some((_, bytes)) = found.storing.pop_front() {
+                self.store_pending = self.store_pending.saturating_sub(bytes);
+            }
+        }
+        let mut turn = Turn::default();
+        found.replica.on_stored(seq, &mut turn);
+        self.finish_turn(slot, turn);
+        self.queue(slot);
+    }
+
+    /// The state machine has applied everything up to `index`; `results` are its answers, by index.
+    /// An entry without one is answered with no bytes.
+    pub fn on_applied(
+        &mut self,
+        now: Instant,
+        group: GroupId,
+        index: Index,
+        results: Vec<(Index, Bytes)>,
+    ) {
+        self.time(now);
+        let Some(slot) = self.groups.slot(group) else {
+            return;
+        };
+        let Some(found) = self.groups.at_mut(slot) else {
+            return;
+        };
+        if self.stopped || !found.replica.on_applied(index) {
+            return;
+        }
+        let mut results = results.into_iter().peekable();
+        let mut ended = 0_usize;
+        while let Some(waiter) = found.waiters.resolve_next(index) {
+            let mut result = Bytes::new();
+            while let Some((_, bytes)) = results.next_if(|(at, _)| *at <= waiter.index) {
+                result = bytes;
+            }
+            self.proposals.release(waiter.cost);
+            let outcome = Outcome::Committed {
+                index: waiter.index,
+                result,
+            };
+            self.outputs.push_back(Output::Proposal {
+                id: waiter.id,
+                outcome,
+            });
+            ended += 1;
+        }
+        ended += self.finish_reads(slot);
+        self.forget_deadlines(ended);
+        self.queue(slot);
+    }
+
+    /// Ends the reads whose index is applied, and says how many.
+    pub(super) fn finish_reads(&mut self, slot: SlotId) -> usize {
+        let Some(found) = self.groups.at_mut(slot) else {
+            return 0;
+        };
+        let applied = found.replica.status().applied;
+        let mut ended = 0;
+        while let Some((index, id)) = found.reads.ready_next(applied) {
+            let outcome = ReadOutcome::Ready { index };
+            self.outputs.push_back(Output::Read { id, outcome });
+            ended += 1;
+        }
+        ended
+    }
+
+    pub(super) fn forget_deadlines(&mut self, ended: usize) {
+        let groups = &self.groups;
+        for _ in 0..ended {
+            self.deadlines.ended(|slot, what| {
+                let Some(group) = groups.at(slot) else {
+                    return false;
+                };
+                match what {
+                    Expiring::Proposal { index, id } => group.waiters.is_waiting(index, id),
+                    Expiring::Read { id } => group.reads.is_live(id),
+                }
+            });
+        }
+    }
+
+    /// The state machine has everything up to `index` durably: the log need not keep it for this
+    /// node's sake.
+    pub fn on_flushed(&mut self, now: Instant, group: GroupId, index: Index) {
+        self.time(now);
+        let Some(slot) = self.groups.slot(group) else {
+            return;
+        };
+        if let Some(found) = self.groups.at_mut(slot) {
+            found.flushed = found.flushed.max(index);
+        }
+        self.compact(slot);
+    }
+
+    /// Compacts what neither this node's state machine nor any member's log needs.
+    pub(super) fn compact(&mut self, slot: SlotId) {
+        let Some(found) = self.groups.at_mut(slot) else {
+            return;
+        };
+        if let Some(all) = found.replica.matched_by_all() {
+            found.retain_after = found.retain_after.max(all);
+        }
+        let through = found.retain_after.min(found.flushed);
+        if let Some(change) = found.replica.compact(through) {
+            let mutation = Mutation {
+                group: found.id,
+                change,
+            };
+            self.outputs.push_back(Output::Store {
+                seq: None,
+                mutation,
+            });
+        }
+    }
+
+    /// Leadership here or there is lost: reads that need it end.
+    pub(super) fn fail_reads(&mut self, slot: SlotId) {
+        let Some(found) = self.groups.at_mut(slot) else {
+            return;
+        };
+        let (local, remote) = found.reads.fail();
+        let (group, from) = (found.id, found.replica.id());
+        let term = found.replica.status().term;
+        for id in local {
+            let outcome = ReadOutcome::Failed {
+                why: ReadFailure::NoLeader,
+            };
+            self.outputs.push_back(Output::Read { id, outcome });
+        }
+        for (to, token) in remote {
+            let header = Header {
+                group,
+                from,
+                to,
+                term,
+            };
+            self.send(
+                slot,
+                GroupMessage {
+                    header,
+                    body: GroupBody::ReadIndexAnswer { token, index: None },
+                },
+            );
+        }
+        self.reading.remove(&group);
+    }
+}
