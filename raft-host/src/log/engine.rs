@@ -29,7 +29,8 @@ use super::record::{
     BATCH_HEADER_BYTES, BatchHeader, BatchKind, Body, DecodeError, ListedSegment, LogId,
     SECTOR_BYTES, SECTOR_PAYLOAD_BYTES, encode_batch, encode_record, encode_start,
 };
-use super::recovery::{Recovered, SegmentFile, effect_of, segment_name};
+use super::recovery::{Recovered, effect_of};
+use super::segment::{SegmentFile, make_segment, segment_name};
 use super::shared::{ReadState, Shared, read_record};
 use super::view::check_change;
 use super::{LogShard, Token};
@@ -147,49 +148,6 @@ pub(super) fn change_bytes(change: &Change) -> u64 {
         Change::Reset { .. } => 2 * fixed(24),
         Change::Remove => fixed(0),
     }
-}
-
-/// Makes a segment's file: filled with zeros, synced, and only then under its name.
-///
-/// # Errors
-/// What the file system says, with what was tried.
-pub(super) fn make_segment(
-    files: &dyn Files,
-    number: u64,
-    bytes: u64,
-) -> Result<SegmentFile, (&'static str, io::Error)> {
-    let (name, unfinished) = (segment_name(number), format!("segment-{number:08}.new"));
-    let make = || {
-        let file = files
-            .create(&unfinished)
-            .map_err(|error| ("create", error))?;
-        let zeros = vec![0; limits::LOG_ZERO_CHUNK_BYTES];
-        let mut at = 0;
-        while at < bytes {
-            let chunk = usize::try_from(bytes - at)
-                .unwrap_or(usize::MAX)
-                .min(zeros.len());
-            file.write_at(&zeros[..chunk], at)
-                .map_err(|error| ("zero", error))?;
-            at += chunk as u64;
-        }
-        file.sync_data().map_err(|error| ("sync", error))?;
-        files
-            .rename(&unfinished, &name)
-            .map_err(|error| ("rename", error))?;
-        files.sync_folder().map_err(|error| ("sync", error))?;
-        Ok(SegmentFile {
-            number,
-            file,
-            bytes,
-        })
-    };
-    let made = make();
-    if made.is_err() {
-        // It gives its space back; if that fails too, the next open removes it.
-        let _ = files.remove(&unfinished);
-    }
-    made
 }
 
 impl Engine {

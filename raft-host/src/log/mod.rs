@@ -20,6 +20,7 @@ mod open;
 pub mod record;
 mod recovery;
 mod replay;
+mod segment;
 mod shard;
 mod shared;
 pub mod sim_files;

@@ -18,7 +18,8 @@ use super::error::{Damage, OpenError};
 use super::files::{Files, FolderLock};
 use super::index::LogIndex;
 use super::record::{FORMAT_VERSION, LogId};
-use super::recovery::{Recovered, recover, segment_number};
+use super::recovery::{Recovered, recover};
+use super::segment::segment_number;
 
 const LOCK: &str = "LOCK";
 const FORMAT: &str = "FORMAT";

@@ -16,12 +16,11 @@
 //!   interval.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::error::{Damage, OpenError};
-use super::files::{Files, LogFile};
+use super::files::Files;
 use super::index::{Effect, Located, LogIndex, Place, Point};
 use super::record::{
     BATCH_HEADER_BYTES, BatchHeader, BatchKind, Body, DecodeError, FORMAT_VERSION, ListedSegment,
@@ -29,6 +28,7 @@ use super::record::{
     sector_epoch, sector_state,
 };
 use super::replay::replay;
+use super::segment::{SegmentFile, segment_name, segment_number};
 use crate::id::GroupId;
 use crate::limits;
 
@@ -36,35 +36,6 @@ use crate::limits;
 const START_SECTORS_MAX: u64 = (BATCH_HEADER_BYTES as u64 + 20 + 8 * limits::LOG_SEGMENTS_MAX)
     / SECTOR_PAYLOAD_BYTES as u64
     + 1;
-
-/// A segment's file.
-#[derive(Clone, Debug)]
-pub(super) struct SegmentFile {
-    /// The number in its name, which it keeps for ever.
-    pub(super) number: u64,
-    /// The open file.
-    pub(super) file: Arc<dyn LogFile>,
-    /// Its length.
-    pub(super) bytes: u64,
-}
-
-impl SegmentFile {
-    pub(super) fn name(&self) -> String {
-        segment_name(self.number)
-    }
-}
-
-/// The name of a segment's file.
-pub(super) fn segment_name(number: u64) -> String {
-    format!("segment-{number:08}.log")
-}
-
-/// The number in a segment's name.
-pub(super) fn segment_number(name: &str) -> Option<u64> {
-    let digits = name.strip_prefix("segment-")?.strip_suffix(".log")?;
-    let number = digits.parse().ok()?;
-    (segment_name(number) == name).then_some(number)
-}
 
 /// What was found.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ use super::index::{LogIndex, Place};
 use super::record::{
     Body, LogId, Record, SECTOR_BYTES, SECTOR_PAYLOAD_BYTES, decode_record, payload, sector_epoch,
 };
-use super::recovery::SegmentFile;
+use super::segment::SegmentFile;
 use crate::id::{GroupId, Index};
 
 /// What the disk is like.

@@ -21,12 +21,12 @@ use std::thread::JoinHandle;
 
 use super::api::{Change, GroupLog, Mutation};
 use super::config::LogConfig;
-use super::engine::{Engine, LogClock, Step, Submission, change_bytes, make_segment};
+use super::engine::{Engine, LogClock, Step, Submission, change_bytes};
 use super::error::{LogFailure, OpenError};
 use super::files::{Files, FolderLock};
 use super::open::open_engine;
 use super::record::LogId;
-use super::recovery::SegmentFile;
+use super::segment::{SegmentFile, make_segment};
 use super::shard::ShardLog;
 use super::shared::{Health, Shared};
 use super::view::{CacheBudget, GroupView};

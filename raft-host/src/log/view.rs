@@ -13,7 +13,9 @@
 //! - V2: an entry that isn't known to be durable is cached.
 //! - V3: the runs of terms cover exactly the entries there are.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -467,6 +469,35 @@ impl GroupLog for GroupView {
             out.push(entry.clone());
         }
         Ok(out)
+    }
+}
+
+/// A view that the consensus core reads and the shard thread stages into, on one thread: stage
+/// through `borrow_mut` between two calls of the core, never within one.
+impl GroupLog for Rc<RefCell<GroupView>> {
+    fn hard_state(&self) -> HardState {
+        self.borrow().hard_state()
+    }
+
+    fn compacted(&self) -> (Index, Term) {
+        self.borrow().compacted()
+    }
+
+    fn last_index(&self) -> Index {
+        self.borrow().last_index()
+    }
+
+    fn term(&self, index: Index) -> Result<Term, ReadError> {
+        self.borrow().term(index)
+    }
+
+    fn entries(
+        &self,
+        first: Index,
+        end: Index,
+        bytes_max: u64,
+    ) -> Result<Vec<LogEntry>, ReadError> {
+        self.borrow().entries(first, end, bytes_max)
     }
 }
 

@@ -1,9 +1,13 @@
 //! Refusals by name, full disks, the cap, a disk that fails or hangs.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use super::super::api::{Change, GroupLog, ReadError};
 use super::super::sim_files::{SimFault, SimFiles, SimOp};
 use super::super::{
-    BadChange, DiskState, LogFailure, LogShard, OpenError, RawLogConfig, SubmitError, Turn,
+    BadChange, DiskState, LogFailure, LogShard, OpenError, RawLogConfig, SubmitError, SyncMode,
+    Turn,
 };
 use super::support::{World, hard_state, shard_of, small, write};
 use crate::id::{GroupId, Index, Term};
@@ -434,5 +438,68 @@ fn a_removed_group_stays_removed_though_older_segments_name_it() {
     assert!(
         state.index.group(gone).is_none(),
         "the tombstone has gone too"
+    );
+}
+
+#[test]
+fn without_syncs_nothing_is_lost_when_only_the_process_dies() {
+    let files = SimFiles::new();
+    let raw = RawLogConfig {
+        sync: SyncMode::Unsafe,
+        ..small()
+    };
+    let mut world = World::open(&files, raw).unwrap();
+    for at in 0..30 {
+        world.write(2, at * 2 + 1, 2, 1, 600);
+        world.flush().unwrap();
+        world.settle();
+    }
+    files.kill();
+    let world = world.reopen();
+    assert_eq!(world.naive(GROUP).last(), 60);
+}
+
+/// What the last index was when an index beyond it was stored as committed must not come back as
+/// committed once other entries stand there.
+#[test]
+fn a_commit_index_beyond_the_log_is_brought_back_for_good() {
+    let files = SimFiles::new();
+    let mut world = World::open(&files, small()).unwrap();
+    world.write(2, 1, 2, 1, 10);
+    let ahead = Change::Write {
+        hard_state: Some(hard_state(1, 1, 9)),
+        entries: Vec::new(),
+    };
+    world.stage(GROUP, ahead).unwrap();
+    world.flush().unwrap();
+    world.settle();
+    files.kill();
+    let mut world = world.reopen();
+    assert_eq!(world.views[&GROUP].hard_state().commit, Index::new(2));
+    world.write(2, 3, 4, 2, 10);
+    world.flush().unwrap();
+    world.settle();
+    files.kill();
+    let world = world.reopen();
+    assert_eq!(world.views[&GROUP].hard_state().commit, Index::new(2));
+}
+
+#[test]
+fn a_shared_view_shows_what_is_staged_into_it() {
+    let files = SimFiles::new();
+    let mut world = World::open(&files, small()).unwrap();
+    let shard = &mut world.shards[shard_of(GROUP)];
+    let view = Rc::new(RefCell::new(shard.new_group(GROUP)));
+    let core = Rc::clone(&view);
+    shard
+        .stage(&mut view.borrow_mut(), write(1, 3, 1, 10))
+        .unwrap();
+    assert_eq!(core.last_index(), Index::new(3));
+    assert_eq!(core.term(Index::new(2)), Ok(Term::new(1)));
+    assert_eq!(
+        core.entries(Index::new(1), Index::new(4), u64::MAX)
+            .unwrap()
+            .len(),
+        3
     );
 }
