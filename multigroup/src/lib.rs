@@ -3,6 +3,7 @@
 pub mod certificates;
 pub mod cli;
 pub mod command;
+pub mod config;
 pub mod error;
 pub mod keyspace;
 pub mod limits;
