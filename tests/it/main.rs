@@ -1,1 +1,11 @@
 //! Integration tests over real sockets and processes.
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "a test picks the one event it waits for out of all that may come"
+)]
+
+mod certificates;
+mod example;
+mod frames;
+mod strangers;
+mod window;

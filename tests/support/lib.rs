@@ -1,1 +1,35 @@
-//! What the integration tests stand on.
+//! What the integration tests stand on: certificates, nodes with a host that the test holds in its
+//! hand, and a relay that can stop, cut and swallow what crosses it.
+
+pub mod certs;
+pub mod node;
+pub mod process;
+pub mod relay;
+
+use std::time::Duration;
+
+/// How long a test waits for what should come at once. Only a failing test ever waits this long;
+/// no test passes because of it.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Waits for `future` as long as a test is patient.
+///
+/// # Panics
+/// When it takes longer.
+pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(output) => output,
+        Err(_) => panic!("waited {PATIENCE:?} for {what}"),
+    }
+}
+
+/// Lets the log of a test that fails be seen with it; `RUST_LOG` picks what it holds.
+pub fn log_to_test() {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_test_writer();
+    // Another test of the process was first.
+    drop(log.try_init());
+}

@@ -238,7 +238,8 @@ impl SessionTask {
         };
         let session = self.shared.mint_session();
         let accepted = Accepted {
-            claims: self.shared.claims(certified.node, Lane::Control),
+            // The hello says which lane it is; the core then holds the answer to that lane's.
+            claims: self.shared.claims(certified.node, Lane::Bulk),
             certified: certified.clone(),
             keys: [
                 pipe.keys(&parties, Lane::Control)?,

@@ -44,6 +44,7 @@ pub(crate) struct TlsPipe {
     judge: Judge,
     peer: PeerCertificate,
     stage: Stage,
+    fresh: bool,
     chunk: Box<[u8]>,
     unsent: Vec<u8>,
     unsent_from: usize,
@@ -126,6 +127,7 @@ impl TlsPipe {
             judge,
             peer,
             stage: Stage::Handshake,
+            fresh: true,
             chunk: vec![0; CHUNK_BYTES].into_boxed_slice(),
             unsent: Vec::new(),
             unsent_from: 0,
@@ -221,6 +223,15 @@ impl TlsPipe {
 
     /// Reads what has come, up to a turn's bound, and gives the decrypted bytes to `sink`.
     pub(crate) fn read(&mut self, mut sink: impl FnMut(&[u8])) -> Result<ReadTurn, SessionEnd> {
+        // The handshake may have read further than its own end.
+        if std::mem::take(&mut self.fresh) {
+            let closed = self.process(&mut sink)?;
+            return Ok(if closed {
+                ReadTurn::Eof
+            } else {
+                ReadTurn::Some
+            });
+        }
         let mut total = 0;
         while total < READ_BYTES_MAX {
             let got = match self.stream.try_read(&mut self.chunk) {
@@ -236,8 +247,7 @@ impl TlsPipe {
                 Err(error) => return Err(self.end_of(&error)),
             };
             total += got;
-            let closed = self.decrypt(got, &mut sink)?;
-            if closed {
+            if self.decrypt(got, &mut sink)? {
                 return Ok(ReadTurn::Eof);
             }
             if got < self.chunk.len() {
@@ -249,43 +259,48 @@ impl TlsPipe {
 
     /// Decrypts the first `got` bytes of the chunk; says whether the other side closed TLS.
     fn decrypt(&mut self, got: usize, sink: &mut impl FnMut(&[u8])) -> Result<bool, SessionEnd> {
-        let mut rest = &self.chunk[..got];
-        while !rest.is_empty() {
-            let taken = self
+        let mut taken = 0;
+        while taken < got {
+            let mut rest = &self.chunk[taken..got];
+            let step = self
                 .tls
                 .read_tls(&mut rest)
                 .map_err(|error| self.end_of(&error))?;
-            if taken == 0 {
-                break;
-            }
-            let state = match self.tls.process_new_packets() {
-                Ok(state) => state,
-                Err(fault) => {
-                    let end = self.judge.end_of_tls(&fault, self.stage);
-                    // The alert that says so to the other side, as far as the socket takes it.
-                    let told = self.drain();
-                    drop(told.map(|()| self.flush()));
-                    return Err(end);
-                }
-            };
-            if state.plaintext_bytes_to_read() > 0 {
-                self.stage = Stage::Session;
-                let mut reader = self.tls.reader();
-                while let Ok(plain) = reader.fill_buf() {
-                    let bytes = plain.len();
-                    if bytes == 0 {
-                        break;
-                    }
-                    sink(plain);
-                    reader.consume(bytes);
-                }
-            }
-            if state.peer_has_closed() {
+            taken += step;
+            if self.process(sink)? {
                 return Ok(true);
+            }
+            if step == 0 {
+                break;
             }
         }
         self.drain().map_err(|error| self.end_of(&error))?;
         Ok(false)
+    }
+
+    /// Decrypts what TLS holds; says whether the other side closed TLS.
+    fn process(&mut self, sink: &mut impl FnMut(&[u8])) -> Result<bool, SessionEnd> {
+        let state = match self.tls.process_new_packets() {
+            Ok(state) => state,
+            Err(fault) => {
+                // The alert that says so to the other side, as far as the socket takes it.
+                drop(self.drain().map(|()| self.flush()));
+                return Err(self.judge.end_of_tls(&fault, self.stage));
+            }
+        };
+        if state.plaintext_bytes_to_read() > 0 {
+            self.stage = Stage::Session;
+            let mut reader = self.tls.reader();
+            while let Ok(plain) = reader.fill_buf() {
+                let bytes = plain.len();
+                if bytes == 0 {
+                    break;
+                }
+                sink(plain);
+                reader.consume(bytes);
+            }
+        }
+        Ok(state.peer_has_closed())
     }
 
     /// Says goodbye to TLS; what the socket doesn't take at once is for `flush`.

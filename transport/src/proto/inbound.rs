@@ -18,7 +18,7 @@ use crate::id::{Lane, NodeIdentity, Sequence, SessionId};
 use crate::proto::authority::Judge;
 use crate::proto::deframer::{Deframer, RawMessage};
 use crate::proto::fifo::{Frame, Stamper, Verified, Verifier};
-use crate::proto::frame::{Answer, Header, Kind, Side};
+use crate::proto::frame::{Answer, Header, Kind, Side, frame_body_bytes_max};
 use crate::proto::hello::{
     ANSWER_SEQUENCE, Agreed, Claims, HELLO_SEQUENCE, HelloAnswer, SessionKeys, agree,
     decode_claims, decode_notice, encode_answer, encode_notice,
@@ -73,7 +73,7 @@ struct Open {
 /// What a session is accepted with.
 #[derive(Debug)]
 pub struct Accepted {
-    /// This node's claims; `to` is set to the peer.
+    /// This node's claims; `to` is set to the peer, and its frames are cut to what the lane allows.
     pub claims: Claims,
     /// Who the peer's certificate speaks for.
     pub certified: NodeIdentity,
@@ -172,10 +172,12 @@ impl InboundSession {
         let message = Verifier::new(hello_key.clone(), HELLO_SEQUENCE).verify(message)?;
         self.lane = Some(lane);
         let theirs = decode_claims(message.body())?;
-        let ours = Claims {
+        let mut ours = Claims {
             to: self.with.certified.node,
             ..self.with.claims.clone()
         };
+        let lane_max = u32::try_from(frame_body_bytes_max(lane)).unwrap_or(u32::MAX);
+        ours.limits.frame_bytes = ours.limits.frame_bytes.min(lane_max);
         judge.judge(&self.with.certified, &theirs)?;
         let agreed = agree(&ours, &theirs)?;
         let answer = HelloAnswer {

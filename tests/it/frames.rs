@@ -1,0 +1,294 @@
+//! Frames over real TLS sockets: both lanes, both directions, what each receipt says and when.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tests::certs::Fleet;
+use tests::node::{Delivery, NodeOptions, TestNode, free_address};
+use tests::relay::{Flow, Relay};
+use tests::soon;
+use transport::config::RawTuning;
+use transport::io::{Direction, Event};
+use transport::receipt::OutcomeKind;
+use transport::{Answer, Lane, Outcome, RefusalReason, SessionEnd, Stage};
+
+#[tokio::test]
+async fn frames_cross_both_lanes_in_both_directions_and_are_answered() {
+    let fleet = Fleet::new("dev");
+    let (mut one, mut two) = TestNode::pair(&fleet, RawTuning::default()).await;
+    for lane in Lane::ALL {
+        let forth = one.send(2, lane, format!("forth on {lane}"));
+        assert_eq!(two.echo().await, [Bytes::from(format!("forth on {lane}"))]);
+        let answer = Outcome::Replied(Bytes::from(format!("forth on {lane}")));
+        assert_eq!(soon("an outcome", forth).await, answer);
+        let back = two.send(1, lane, Bytes::from(vec![7; 60_000]));
+        assert_eq!(one.echo().await, [Bytes::from(vec![7; 60_000])]);
+        assert_eq!(
+            soon("an outcome", back).await,
+            Outcome::Replied(vec![7; 60_000].into())
+        );
+    }
+    let (one, two) = tokio::join!(one.stop(), two.stop());
+    for status in [one, two] {
+        let replied = |lane: usize| status.lanes[lane].account.ended_by(OutcomeKind::Replied);
+        assert_eq!([replied(0), replied(1)], [1, 1], "one item a lane");
+    }
+}
+
+#[tokio::test]
+async fn the_largest_item_of_each_lane_arrives_whole() {
+    let fleet = Fleet::new("dev");
+    let (one, mut two) = TestNode::pair(&fleet, RawTuning::default()).await;
+    for lane in Lane::ALL {
+        let largest: Vec<u8> = (0..transport::proto::frame::item_bytes_max(lane))
+            .map(|at| at as u8)
+            .collect();
+        let receipt = one.send(2, lane, largest.clone());
+        let Delivery { frame, slot, .. } = two.delivery().await;
+        assert!(frame.items() == [Bytes::from(largest)], "the same bytes");
+        slot.taken();
+        assert_eq!(
+            soon("an outcome", receipt).await,
+            Outcome::Replied(Bytes::new())
+        );
+    }
+    drop((one.stop().await, two.stop().await));
+}
+
+#[tokio::test]
+async fn each_item_of_a_batch_gets_its_own_verdict() {
+    let fleet = Fleet::new("dev");
+    let tuning = RawTuning {
+        control_window_frames: 1,
+        ..RawTuning::default()
+    };
+    let (one, mut two) = TestNode::pair(&fleet, tuning).await;
+    let first = one.send(2, Lane::Control, "first");
+    let held = two.delivery().await;
+    // The window is taken, so these three wait together and leave together.
+    let batch = ["a", "b", "c"].map(|payload| one.send(2, Lane::Control, payload));
+    held.slot.taken();
+    assert_eq!(
+        soon("an outcome", first).await,
+        Outcome::Replied(Bytes::new())
+    );
+    let Delivery { frame, slot, .. } = two.delivery().await;
+    assert_eq!(
+        frame.items(),
+        ["a", "b", "c"],
+        "one frame takes all that waits"
+    );
+    slot.answer(Answer::PerItem(vec![
+        Ok(Bytes::from("yes")),
+        Err(RefusalReason::Busy),
+        Ok(Bytes::new()),
+    ]));
+    let outcomes = [
+        Outcome::Replied(Bytes::from("yes")),
+        Outcome::Refused(RefusalReason::Busy),
+        Outcome::Replied(Bytes::new()),
+    ];
+    for (receipt, outcome) in batch.into_iter().zip(outcomes) {
+        assert_eq!(soon("an outcome", receipt).await, outcome);
+    }
+    drop((one.stop().await, two.stop().await));
+}
+
+#[tokio::test]
+async fn a_frame_that_the_host_lets_go_of_is_refused() {
+    let fleet = Fleet::new("dev");
+    let (one, mut two) = TestNode::pair(&fleet, RawTuning::default()).await;
+    let receipt = one.send(2, Lane::Control, "forgotten");
+    drop(two.delivery().await);
+    let outcome = soon("an outcome", receipt).await;
+    assert_eq!(outcome, Outcome::Refused(RefusalReason::Unanswered));
+    assert!(outcome.is_proven_without_effect());
+    drop((one.stop().await, two.stop().await));
+}
+
+#[tokio::test]
+async fn written_is_set_only_when_the_socket_has_the_last_byte() {
+    let fleet = Fleet::new("dev");
+    let two_listens = free_address();
+    let relay = Relay::start(two_listens);
+    let options = NodeOptions {
+        listen: Some(two_listens),
+        ..NodeOptions::default()
+    };
+    let options = NodeOptions {
+        peers: [(1, free_address())].into(),
+        ..options
+    };
+    let mut two = TestNode::start(&fleet, 2, options).await;
+    let peers = [(2, relay.address())].into();
+    let mut one = TestNode::start(
+        &fleet,
+        1,
+        NodeOptions {
+            peers,
+            ..NodeOptions::default()
+        },
+    )
+    .await;
+    let bulk_up = |event: &Event| {
+        let up = matches!(
+            event,
+            Event::SessionUp {
+                lane: Lane::Bulk,
+                ..
+            }
+        );
+        up.then_some(())
+    };
+    one.event("a bulk session", bulk_up).await;
+    relay.set(Flow::STOPPED);
+    // Fifteen frames of 256 KiB: within the bulk window, far more than the sockets take.
+    let payload = Bytes::from(vec![1; 255 << 10]);
+    let receipts: Vec<_> = (0..15)
+        .map(|_| one.send(2, Lane::Bulk, payload.clone()))
+        .collect();
+    let stages = || {
+        receipts
+            .iter()
+            .map(transport::Receipt::stage)
+            .collect::<Vec<_>>()
+    };
+    soon("a full socket", async {
+        // Begun, and then nothing moves: the frame that the socket is full of is not written.
+        while !stages().contains(&Stage::Writing) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let written = stages()
+        .iter()
+        .filter(|stage| **stage == Stage::Written)
+        .count();
+    assert!(
+        written < 5,
+        "the sockets can't hold five frames: {:?}",
+        stages()
+    );
+    assert!(
+        stages()[6..].iter().all(|stage| *stage == Stage::Queued),
+        "{:?}",
+        stages()
+    );
+    let account = one.transport.status().lanes[1].account;
+    assert_eq!(account.live(), 15);
+    assert!(
+        account.queued.items >= 9 && account.writing.items >= 1,
+        "{account:?}"
+    );
+    // The peer reads: everything goes out, is answered, and passed through Written.
+    relay.set(Flow::OPEN);
+    for receipt in receipts {
+        let Delivery { frame, slot, .. } = two.delivery().await;
+        assert!(frame.items() == [payload.clone()], "the same bytes");
+        slot.taken();
+        assert_eq!(
+            soon("an outcome", receipt).await,
+            Outcome::Replied(Bytes::new())
+        );
+    }
+    drop((one.stop().await, two.stop().await));
+}
+
+#[tokio::test]
+async fn a_lost_session_says_of_each_item_whether_the_peer_may_have_seen_it() {
+    let fleet = Fleet::new("dev");
+    let tuning = RawTuning {
+        control_window_frames: 2,
+        ..RawTuning::default()
+    };
+    let (one, mut two) = TestNode::pair(&fleet, tuning).await;
+    let seen = [one.send(2, Lane::Control, "a"), {
+        // The second frame is begun only after the first, so that neither joins the other.
+        two.delivery().await.slot.taken();
+        one.send(2, Lane::Control, "b")
+    }];
+    let held = two.delivery().await;
+    let more = one.send(2, Lane::Control, "c");
+    let also_held = two.delivery().await;
+    let waiting = one.send_until(2, Lane::Control, "d", Duration::from_millis(300));
+    drop(soon("a stopped node", two.transport.shut_down(Duration::ZERO)).await);
+    let [first, second] = seen;
+    assert_eq!(
+        soon("an outcome", first).await,
+        Outcome::Replied(Bytes::new())
+    );
+    let unknown = Outcome::SessionLost {
+        stage: Stage::Written,
+    };
+    assert_eq!(soon("an outcome", second).await, unknown);
+    assert_eq!(soon("an outcome", more).await, unknown);
+    // What never left waits for the peer until its own deadline, and is proven unwritten.
+    let outcome = soon("an outcome", waiting).await;
+    assert_eq!(
+        outcome,
+        Outcome::Expired {
+            stage: Stage::Queued
+        }
+    );
+    assert!(outcome.is_proven_without_effect() && !unknown.is_proven_without_effect());
+    drop((held, also_held));
+    one.stop().await;
+}
+
+#[tokio::test]
+async fn what_waits_is_sent_once_the_peer_is_there() {
+    let fleet = Fleet::new("dev");
+    let (one_listens, two_listens) = (free_address(), free_address());
+    let options = |listen, peer| NodeOptions {
+        listen: Some(listen),
+        peers: [peer].into(),
+        ..NodeOptions::default()
+    };
+    let mut one = TestNode::start(&fleet, 1, options(one_listens, (2, two_listens))).await;
+    let early = one.send(2, Lane::Control, "early");
+    one.event("a failed dial", |event| match event {
+        Event::DialFailed {
+            end: SessionEnd::Io { kind },
+            ..
+        } => Some(*kind),
+        _ => None,
+    })
+    .await;
+    let mut two = TestNode::start(&fleet, 2, options(two_listens, (1, one_listens))).await;
+    assert_eq!(two.echo().await, [Bytes::from("early")]);
+    assert_eq!(
+        soon("an outcome", early).await,
+        Outcome::Replied("early".into())
+    );
+    drop((one.stop().await, two.stop().await));
+}
+
+#[tokio::test]
+async fn a_node_that_shuts_down_says_so_and_lets_what_it_sent_finish() {
+    let fleet = Fleet::new("dev");
+    let (one, mut two) = TestNode::pair(&fleet, RawTuning::default()).await;
+    let receipt = one.send(2, Lane::Bulk, "last words");
+    let held = two.delivery().await;
+    let stopping = tokio::spawn(one.stop());
+    held.slot.taken();
+    assert_eq!(
+        soon("an outcome", receipt).await,
+        Outcome::Replied(Bytes::new())
+    );
+    soon("a stopped node", stopping)
+        .await
+        .expect("a clean stop");
+    let end = two
+        .event("the end of an inbound session", |event| match event {
+            Event::SessionDown {
+                direction: Direction::Inbound,
+                lane: Lane::Control,
+                end,
+                ..
+            } => Some(end.to_string()),
+            _ => None,
+        })
+        .await;
+    assert_eq!(end, "ended by the peer: it is shutting down");
+    two.stop().await;
+}
