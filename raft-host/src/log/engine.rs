@@ -236,6 +236,11 @@ impl Engine {
         std::mem::take(&mut self.pending)
     }
 
+    /// The epoch of the segment being written.
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch_max
+    }
+
     /// The number and size of a segment's file worth making ahead, if there is none.
     pub(super) fn wanted_spare(&mut self) -> Option<(u64, u64)> {
         let bytes = self.config.segment_bytes();

@@ -416,9 +416,13 @@ impl LogDriver {
         if let Some(file) = spares.poll() {
             self.engine.add_spare(file);
         }
+        // Once for each segment: a disk without space isn't tried again with every batch.
+        let epoch = self.engine.epoch();
         if !spares.busy
+            && spares.asked_in != epoch
             && let Some((number, bytes)) = self.engine.wanted_spare()
         {
+            spares.asked_in = epoch;
             spares.ask(number, bytes);
         }
     }
@@ -484,6 +488,8 @@ struct SpareMaker {
     made: Receiver<Option<SegmentFile>>,
     thread: Option<JoinHandle<()>>,
     busy: bool,
+    /// The epoch in which a file was last asked for.
+    asked_in: u32,
 }
 
 impl SpareMaker {
@@ -510,6 +516,7 @@ impl SpareMaker {
             made,
             thread: Some(thread),
             busy: false,
+            asked_in: 0,
         })
     }
 

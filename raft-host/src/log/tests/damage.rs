@@ -2,6 +2,9 @@
 //! silently wrong.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use proptest::prelude::*;
 
 use super::super::api::Change;
 use super::super::record::{LogId, SECTOR_BYTES};
@@ -271,4 +274,40 @@ fn a_start_that_was_torn_is_a_free_file_and_a_damaged_one_is_refused() {
             ..
         })
     ));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn garbage_anywhere_is_refused_or_without_effect(
+        file in any::<prop::sample::Index>(),
+        at in any::<prop::sample::Index>(),
+        garbage in prop::collection::vec(any::<u8>(), 1..2000),
+        cut in prop::option::of(any::<prop::sample::Index>()),
+    ) {
+        static LOG: OnceLock<(SimFiles, Found)> = OnceLock::new();
+        let (files, whole) = LOG.get_or_init(|| {
+            let (files, ..) = small_log();
+            let whole = found(&files, &ID).unwrap();
+            (files, whole)
+        });
+        let names = files.list().unwrap();
+        let segments: Vec<_> = names.iter().filter(|name| name.starts_with("segment")).collect();
+        let name = file.get(&segments);
+        let mut bytes = files.bytes_of(name).unwrap();
+        let at = at.index(bytes.len());
+        let end = (at + garbage.len()).min(bytes.len());
+        bytes[at..end].copy_from_slice(&garbage[..end - at]);
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        let fork = files.fork();
+        fork.put(name, bytes);
+        // Only a last batch of which whole sectors went back to what they held may be cut, and
+        // garbage is nothing that a sector ever held.
+        if let Ok(state) = found(&fork, &ID) {
+            prop_assert_eq!(&state, whole);
+        }
+    }
 }
