@@ -1,4 +1,4 @@
-//! One replica of one group: the only file that knows the `raft` crate. It turns the crate's ticks,
+//! One replica of one group: with its folder the only file that knows the `raft` crate. It turns the crate's ticks,
 //! messages and readies into ours, and closes what is known to be wrong or unsafe in its version
 //! (stack.md 2); `host` decides when, to whom and how much.
 //!
@@ -12,95 +12,28 @@
 //! C5: `LeaseBased` reads are never on; a read is confirmed by a quorum after it was asked.
 //! C6: a follower's commit runs at most `UNAPPLIED_ENTRIES_MAX` ahead of what it applied.
 
+mod convert;
+mod log_view;
+mod types;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use raft::eraftpb::{
-    ConfChangeSingle, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType, HardState,
-    Message, MessageType, Snapshot,
-};
-use raft::{
-    GetEntriesContext, ProgressState, RaftState, RawNode, ReadOnlyOption, StateRole, Storage,
-    StorageError,
-};
+use raft::eraftpb::{ConfState, Entry, HardState, Message, MessageType};
+use raft::{ProgressState, RaftState, RawNode, ReadOnlyOption, StateRole, Storage};
 
-use super::wire::{Append, ConfChange, GroupBody, GroupMessage, Header, MemberChange};
+use self::convert::{from_entry, from_hard_state, from_message, to_conf_change, to_entry};
+use self::log_view::LogView;
+pub use self::types::{BeatRefusal, Heard, Opening, Role, Status, Turn};
+use super::wire::{Append, ConfChange, GroupBody, GroupMessage, Header};
 use crate::error::{OpenError, PeerMisbehaved, Refusal};
 use crate::id::{GroupId, Index, ReplicaId, StoreSeq, Term};
 use crate::limits::{
-    APPEND_BYTES_MAX, APPENDS_IN_FLIGHT_MAX, APPLY_BYTES_MAX, COMPACT_ENTRIES_MIN, NUMBER_MAX,
+    APPEND_BYTES_MAX, APPENDS_IN_FLIGHT_MAX, APPLY_BYTES_MAX, COMPACT_ENTRIES_MIN,
     UNAPPLIED_ENTRIES_MAX, UNCOMMITTED_BYTES_MAX,
 };
-use crate::log::api::{self, Change, EntryKind, GroupLog, LogEntry, ReadError};
-
-/// What a replica is to its group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Follows a leader, or waits for one.
-    Follower,
-    /// Asks for votes or pre-votes.
-    Candidate,
-    /// Leads.
-    Leader,
-}
-
-/// Where a replica stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Status {
-    /// Its role.
-    pub role: Role,
-    /// Its term.
-    pub term: Term,
-    /// The leader it knows of in this term.
-    pub leader: Option<ReplicaId>,
-    /// What it knows to be committed.
-    pub commit: Index,
-    /// Its last index, durable or not.
-    pub last: Index,
-    /// What the state machine has applied.
-    pub applied: Index,
-    /// The last index that was compacted away.
-    pub compacted: Index,
-}
-
-/// Whether a step renewed the promise to a leader or candidate: if so, the election timer restarts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
-    /// It did.
-    Renewed,
-    /// It did not.
-    Unchanged,
-}
-
-/// Why a beat couldn't be stepped as exactly what it says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BeatRefusal {
-    /// This replica is in a later term, durably.
-    HigherTerm(Term),
-    /// It leads, or follows another replica.
-    NotFollowing,
-    /// Its log ends before the beat's commit.
-    Behind,
-    /// Its term isn't durable yet.
-    NotYet,
-}
-
-/// What a replica wants done after it was stepped; `ready` adds to it.
-#[derive(Debug, Default)]
-pub struct Turn {
-    /// What must be made durable, in this order. Each is answered by [`Replica::on_stored`].
-    pub writes: Vec<(StoreSeq, Change)>,
-    /// Messages that may leave now.
-    pub messages: Vec<GroupMessage>,
-    /// Entries to apply, in order.
-    pub committed: Vec<LogEntry>,
-    /// Reads whose index is confirmed.
-    pub reads: Vec<(u64, Index)>,
-    /// The members after a configuration change among `committed`, as (voters, learners), if the
-    /// configuration isn't joint.
-    pub members: Option<(Vec<ReplicaId>, Vec<ReplicaId>)>,
-}
+use crate::log::api::{Change, EntryKind, GroupLog};
 
 /// One replica and its part of the log.
 pub struct Replica<L: GroupLog> {
@@ -126,23 +59,6 @@ impl<L: GroupLog> std::fmt::Debug for Replica<L> {
             .field("status", &self.status())
             .finish()
     }
-}
-
-/// Whom a replica is opened as.
-#[derive(Clone, Debug)]
-pub struct Opening {
-    /// The group.
-    pub group: GroupId,
-    /// This replica.
-    pub replica: ReplicaId,
-    /// The voters as of `applied`.
-    pub voters: Vec<ReplicaId>,
-    /// The learners as of `applied`.
-    pub learners: Vec<ReplicaId>,
-    /// What the state machine holds.
-    pub applied: Index,
-    /// The promise to a leader, and the pace of its check of its quorum.
-    pub election_timeout: Duration,
 }
 
 /// A logger that says nothing, one for all replicas: what matters is traced here.
@@ -813,292 +729,6 @@ impl<L: GroupLog> Replica<L> {
             raft.raft_log.commit_to(commit);
         }
         true
-    }
-}
-
-fn to_conf_change(change: &ConfChange) -> ConfChangeV2 {
-    let mut v2 = ConfChangeV2::default();
-    let ConfChange::Members(changes) = change else {
-        return v2;
-    };
-    let changes: Vec<_> = changes
-        .iter()
-        .map(|change| {
-            let (kind, replica) = match change {
-                MemberChange::AddVoter(replica) => (ConfChangeType::AddNode, replica),
-                MemberChange::AddLearner(replica) => (ConfChangeType::AddLearnerNode, replica),
-                MemberChange::Remove(replica) => (ConfChangeType::RemoveNode, replica),
-            };
-            let mut single = ConfChangeSingle::default();
-            single.set_change_type(kind);
-            single.set_node_id(replica.to_u64());
-            single
-        })
-        .collect();
-    v2.set_changes(changes.into());
-    v2
-}
-
-fn from_hard_state(state: &HardState) -> api::HardState {
-    api::HardState {
-        term: Term::new(state.get_term()),
-        vote: (state.get_vote() != 0).then(|| ReplicaId::new(state.get_vote())),
-        commit: Index::new(state.get_commit()),
-    }
-}
-
-/// A configuration change stands in `context`, in our encoding: `data` holds the crate's only on
-/// the way through `propose_conf_change`, and is never stored or sent.
-fn from_entry(entry: &Entry) -> LogEntry {
-    let (index, term) = (Index::new(entry.index), Term::new(entry.term));
-    if entry.get_entry_type() == EntryType::EntryNormal {
-        let (data, context) = (entry.data.clone(), entry.context.clone());
-        return LogEntry {
-            index,
-            term,
-            kind: EntryKind::Normal,
-            data,
-            context,
-        };
-    }
-    let (data, context) = (entry.context.clone(), Bytes::new());
-    LogEntry {
-        index,
-        term,
-        kind: EntryKind::ConfChange,
-        data,
-        context,
-    }
-}
-
-fn to_entry(entry: LogEntry) -> Entry {
-    let mut out = Entry::default();
-    (out.index, out.term) = (entry.index.to_u64(), entry.term.to_u64());
-    match entry.kind {
-        EntryKind::Normal => (out.data, out.context) = (entry.data, entry.context),
-        EntryKind::ConfChange => {
-            out.set_entry_type(EntryType::EntryConfChangeV2);
-            out.context = entry.data;
-        }
-    }
-    out
-}
-
-/// Raft's own heartbeats and their answers go nowhere: rounds stand in for them (H4).
-fn from_message(group: GroupId, mut m: Message) -> Option<GroupMessage> {
-    let header = Header {
-        group,
-        from: ReplicaId::new(m.from),
-        to: ReplicaId::new(m.to),
-        term: Term::new(m.term),
-    };
-    let index = Index::new(m.index);
-    let kind = m.get_msg_type();
-    let body = if kind == MessageType::MsgRequestPreVote {
-        GroupBody::PreVote {
-            last_index: index,
-            last_term: Term::new(m.log_term),
-        }
-    } else if kind == MessageType::MsgRequestPreVoteResponse {
-        GroupBody::PreVoteAnswer { granted: !m.reject }
-    } else if kind == MessageType::MsgRequestVote {
-        let transfer = m.context == raft::CAMPAIGN_TRANSFER;
-        GroupBody::Vote {
-            last_index: index,
-            last_term: Term::new(m.log_term),
-            transfer,
-        }
-    } else if kind == MessageType::MsgRequestVoteResponse {
-        GroupBody::VoteAnswer { granted: !m.reject }
-    } else if kind == MessageType::MsgTimeoutNow {
-        GroupBody::TimeoutNow
-    } else if kind == MessageType::MsgAppend {
-        GroupBody::Append(Append {
-            prev_index: index,
-            prev_term: Term::new(m.log_term),
-            commit: Index::new(m.commit),
-            entries: m.take_entries().iter().map(from_entry).collect(),
-        })
-    } else if kind == MessageType::MsgAppendResponse && m.reject {
-        GroupBody::Reject {
-            rejected: index,
-            hint: Index::new(m.reject_hint),
-            hint_term: Term::new(m.log_term),
-            commit: Index::new(m.commit),
-        }
-    } else if kind == MessageType::MsgAppendResponse {
-        GroupBody::Ack {
-            index,
-            commit: Index::new(m.commit),
-        }
-    } else {
-        return None;
-    };
-    Some(GroupMessage { header, body })
-}
-
-/// Raft's sight of a group's log: what was handed over and isn't durable yet is kept here, the rest
-/// is read from the log. So the log may take a write at any time before it reports it durable.
-struct LogView<L> {
-    log: L,
-    /// The last index compacted away, and its term.
-    compacted: (u64, u64),
-    /// The last index and its term.
-    last: (u64, u64),
-    /// Entries not yet durable, each with the number of its write; consecutive, ending at `last`.
-    tail: VecDeque<(u64, Entry)>,
-    opened_with: RaftState,
-}
-
-impl<L: GroupLog> LogView<L> {
-    fn new(log: L, opened_with: RaftState) -> Self {
-        let (index, term) = log.compacted();
-        let last = log.last_index();
-        let last_term = log.term(last).map_or(0, Term::to_u64);
-        Self {
-            log,
-            compacted: (index.to_u64(), term.to_u64()),
-            last: (last.to_u64(), last_term),
-            tail: VecDeque::new(),
-            opened_with,
-        }
-    }
-
-    fn write(&mut self, number: u64, entries: Vec<Entry>) {
-        let Some(first) = entries.first().map(|entry| entry.index) else {
-            return;
-        };
-        while self
-            .tail
-            .back()
-            .is_some_and(|(_, entry)| entry.index >= first)
-        {
-            self.tail.pop_back();
-        }
-        self.tail
-            .extend(entries.into_iter().map(|entry| (number, entry)));
-        if let Some((_, last)) = self.tail.back() {
-            self.last = (last.index, last.term);
-        }
-    }
-
-    fn stored(&mut self, number: u64) {
-        while self
-            .tail
-            .front()
-            .is_some_and(|(written, _)| *written <= number)
-        {
-            self.tail.pop_front();
-        }
-        if self.tail.is_empty() {
-            self.tail.shrink_to(4);
-        }
-    }
-
-    fn tail_from(&self) -> u64 {
-        self.tail
-            .front()
-            .map_or(self.last.0 + 1, |(_, entry)| entry.index)
-    }
-
-    fn in_tail(&self, index: u64) -> Option<&Entry> {
-        let at = usize::try_from(index.checked_sub(self.tail_from())?).ok()?;
-        self.tail.get(at).map(|(_, entry)| entry)
-    }
-}
-
-fn read_error(error: ReadError) -> raft::Error {
-    raft::Error::Store(match error {
-        ReadError::Compacted { .. } => StorageError::Compacted,
-        ReadError::Unavailable { .. } => StorageError::Unavailable,
-        // The log has stopped. A follower's append can do without; where Raft can't go on without
-        // the entry it panics, which stops the node, as it must (pitfall 8).
-        ReadError::Lost { .. } => StorageError::LogTemporarilyUnavailable,
-    })
-}
-
-impl<L: GroupLog> Storage for LogView<L> {
-    fn initial_state(&self) -> raft::Result<RaftState> {
-        Ok(self.opened_with.clone())
-    }
-
-    fn entries(
-        &self,
-        low: u64,
-        high: u64,
-        max_size: impl Into<Option<u64>>,
-        _context: GetEntriesContext,
-    ) -> raft::Result<Vec<Entry>> {
-        if low <= self.compacted.0 {
-            return Err(StorageError::Compacted.into());
-        }
-        let bytes_max = max_size.into().unwrap_or(NUMBER_MAX);
-        let mut entries = Vec::new();
-        let mut bytes = 0_u64;
-        let log_end = high.min(self.tail_from());
-        if low < log_end {
-            let (first, end) = (Index::new(low), Index::new(log_end));
-            let read = self
-                .log
-                .entries(first, end, bytes_max)
-                .map_err(read_error)?;
-            assert!(
-                !read.is_empty(),
-                "the log lost entry {first}, which it had stored"
-            );
-            bytes = read
-                .iter()
-                .map(|entry| (entry.data.len() + entry.context.len()) as u64)
-                .sum();
-            entries.extend(read.into_iter().map(to_entry));
-            if (entries.len() as u64) < log_end - low {
-                return Ok(entries);
-            }
-        }
-        for index in low.max(log_end)..high {
-            let entry = self.in_tail(index).ok_or(StorageError::Unavailable)?;
-            bytes += (entry.data.len() + entry.context.len()) as u64;
-            if bytes > bytes_max && !entries.is_empty() {
-                break;
-            }
-            entries.push(entry.clone());
-        }
-        Ok(entries)
-    }
-
-    fn term(&self, index: u64) -> raft::Result<u64> {
-        if index == self.last.0 {
-            return Ok(self.last.1);
-        }
-        if index == self.compacted.0 {
-            return Ok(self.compacted.1);
-        }
-        if index < self.compacted.0 {
-            return Err(StorageError::Compacted.into());
-        }
-        if let Some(entry) = self.in_tail(index) {
-            return Ok(entry.term);
-        }
-        if index > self.last.0 {
-            return Err(StorageError::Unavailable.into());
-        }
-        self.log
-            .term(Index::new(index))
-            .map(Term::to_u64)
-            .map_err(read_error)
-    }
-
-    fn first_index(&self) -> raft::Result<u64> {
-        Ok(self.compacted.0 + 1)
-    }
-
-    fn last_index(&self) -> raft::Result<u64> {
-        Ok(self.last.0)
-    }
-
-    /// There are none yet: a member that needs one waits, and the log is kept for it.
-    fn snapshot(&self, _request_index: u64, _to: u64) -> raft::Result<Snapshot> {
-        Err(StorageError::SnapshotTemporarilyUnavailable.into())
     }
 }
 

@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use super::*;
 use crate::id::ReplicaId;
-use crate::log::api::HardState as StoredState;
+use crate::log::api::{HardState as StoredState, LogEntry, ReadError};
+use crate::proto::wire::MemberChange;
 
 /// A log of which everything is durable, once `store` has put it there.
 #[derive(Clone, Default)]

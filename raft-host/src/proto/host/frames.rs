@@ -252,7 +252,8 @@ impl<L: GroupLog> HostCore<L> {
             }
             GroupBody::PreVote { .. } | GroupBody::Vote { .. } | GroupBody::TimeoutNow => {
                 // A promise made before the restart may still run (safety 5).
-                if self.now < self.started + self.config.restart_silence() {
+                let silent = self.now < self.started + self.config.restart_silence();
+                if silent && !cfg!(mutant = "vote_right_after_restart") {
                     return Ok(());
                 }
             }

@@ -427,3 +427,63 @@ fn the_log_is_compacted_behind_the_slowest_member_only() {
     world.boot(slow);
     world.check_converged(&[]);
 }
+
+/// Safety 5a: a follower answered its leader's round, was killed and is back at once: until the
+/// longest lease has run out it gives its vote to nobody.
+#[test]
+fn a_node_back_from_a_restart_keeps_silent_about_votes() {
+    let mut world = World::new(3, 1, 58);
+    world.run_until(ms(3000), World::all_led);
+    world.run(ms(300));
+    let group = GroupId::new(1);
+    let leader = world.leader(group).unwrap();
+    let (voter, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    let raw = crate::config::RawRaftConfig {
+        restart_silence_ms: 500,
+        ..crate::config::RAFT_DEFAULTS
+    };
+    world.config = crate::config::RaftConfig::try_from(raw).unwrap();
+    world.kill(voter);
+    world.run(ms(2));
+    // Alone with the candidate: the leader is not heard again.
+    world.cut.insert((leader, voter));
+    world.boot(voter);
+    world.cut.insert((leader, voter));
+    world.run(ms(5));
+    let status = world.nodes[other]
+        .as_ref()
+        .unwrap()
+        .core
+        .status(group)
+        .unwrap();
+    let ask = |world: &mut World| {
+        let (last_index, last_term) = (status.last, status.term);
+        let term = Term::new(status.term.to_u64() + 5);
+        let header = Header {
+            group,
+            from: replica(other),
+            to: replica(voter),
+            term,
+        };
+        let body = GroupBody::Vote {
+            last_index,
+            last_term,
+            transfer: false,
+        };
+        let body = body_of(GroupMessage { header, body });
+        world.with(voter, |core, now| {
+            core.on_frame(now, node_id(other), Lane::Control, body);
+        });
+        world.run(ms(10));
+        world.nodes[voter]
+            .as_ref()
+            .unwrap()
+            .core
+            .status(group)
+            .unwrap()
+            .term
+    };
+    assert_eq!(ask(&mut world), status.term, "within the silence");
+    world.run(ms(500));
+    assert!(ask(&mut world) > status.term, "after it");
+}
