@@ -278,7 +278,7 @@ impl Store {
         let mut db = self.lock_slot(group, slot);
         let now = self.uses.fetch_add(1, Ordering::Relaxed) + 1;
         slot.last_use.store(now, Ordering::Relaxed);
-        let mut evicted = None;
+        let mut evicted = Vec::new();
         let open = match &mut *db {
             Some(open) => open,
             empty => {
@@ -316,27 +316,33 @@ impl Store {
         }
     }
 
-    /// Enters a newly opened database in the order, and takes out the one that must go for it.
-    fn enter(&self, group: GroupId, now: u64) -> Option<Box<GroupDb>> {
+    /// Enters a newly opened database in the order, and takes out those that must go for it.
+    fn enter(&self, group: GroupId, now: u64) -> Vec<Box<GroupDb>> {
+        let mut evicted = Vec::new();
         let mut order = lock(&self.order);
         order.by_use.insert((now, group));
-        if order.by_use.len() <= self.open_max {
-            return None;
-        }
-        for _ in 0..order.by_use.len() {
-            let (entered, oldest) = order.by_use.pop_first()?;
-            let slot = self.slot(oldest).ok()?;
+        // Twice around: the first may only find that each was used since it was put in order.
+        for _ in 0..order.by_use.len() * 2 {
+            if order.by_use.len() <= self.open_max {
+                break;
+            }
+            let Some((entered, oldest)) = order.by_use.pop_first() else {
+                break;
+            };
+            let Ok(slot) = self.slot(oldest) else {
+                continue;
+            };
             let used = slot.last_use.load(Ordering::Relaxed);
             if used > entered {
                 order.by_use.insert((used, oldest));
             } else if let Ok(mut db) = slot.db.try_lock() {
-                return db.take();
+                evicted.extend(db.take());
             } else {
                 // In use at this moment: as good as used now.
                 order.by_use.insert((now, oldest));
             }
         }
-        None
+        evicted
     }
 }
 

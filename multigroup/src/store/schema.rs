@@ -62,6 +62,12 @@ pub(super) struct Owner {
 
 /// Opens a group's database for applying, and makes it if there is none.
 pub(super) fn open_or_create(path: &Path, owner: Owner) -> Result<Connection, StoreError> {
+    if !path
+        .try_exists()
+        .map_err(StoreError::io(path, "look for the file"))?
+    {
+        make_file(path, owner)?;
+    }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -119,6 +125,32 @@ fn configure(connection: &Connection, lock_wait: Duration) -> rusqlite::Result<(
     connection.pragma_update_and_check(None, "wal_autocheckpoint", WAL_PAGES_MAX, |_| Ok(()))
 }
 
+/// Makes a new file under another name, with one sync instead of SQLite's handful, and gives it its
+/// name when it is whole. That name may be lost with the power until the first checkpoint syncs the
+/// folder; then the file is made again, and no floor said that anything was in it.
+fn make_file(path: &Path, owner: Owner) -> Result<(), StoreError> {
+    let fresh = path.with_extension("db.new");
+    let fault = StoreError::sqlite(&fresh);
+    match std::fs::remove_file(&fresh) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(StoreError::io(&fresh, "remove what a crash left")(error));
+        }
+        _ => {}
+    }
+    let mut connection = Connection::open(&fresh).map_err(fault)?;
+    let made = (|| {
+        connection.pragma_update_and_check(None, "journal_mode", "memory", |_| Ok(()))?;
+        connection.pragma_update(None, "synchronous", "off")?;
+        make(&mut connection, owner)?;
+        connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))
+    })();
+    made.map_err(fault)?;
+    connection.close().map_err(|(_, error)| fault(error))?;
+    let sync = std::fs::File::open(&fresh).and_then(|file| file.sync_all());
+    sync.map_err(StoreError::io(&fresh, "sync the file"))?;
+    std::fs::rename(&fresh, path).map_err(StoreError::io(&fresh, "name the file"))
+}
+
 /// Whether nothing was ever made in the file: it is new, or a crash came before its tables.
 fn is_empty(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
     let fault = StoreError::sqlite(path);
@@ -130,7 +162,6 @@ fn is_empty(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
 }
 
 fn make(connection: &mut Connection, owner: Owner) -> rusqlite::Result<()> {
-    connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", LAYOUT_VERSION)?;

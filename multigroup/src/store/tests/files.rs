@@ -58,6 +58,27 @@ fn the_database_that_closes_is_the_one_longest_unused() {
 }
 
 #[test]
+fn databases_that_are_all_in_use_in_turn_stay_within_the_bound() {
+    let folder = TempDir::new().unwrap();
+    let options = StoreOptions {
+        open_max: 3,
+        ..StoreOptions::new(folder.path().into(), space())
+    };
+    let store = Store::open(options).unwrap();
+    for round in 0..4 {
+        for group in 0..u64::from(GROUPS) {
+            // Each of the open ones was used again since it was opened.
+            for again in [group, group + 1, group + 2, group + round, group + 1] {
+                store
+                    .applied(GroupId::new(again % u64::from(GROUPS)))
+                    .unwrap();
+                assert!(store.open_count() <= 3, "{} open", store.open_count());
+            }
+        }
+    }
+}
+
+#[test]
 fn many_threads_share_few_handles() {
     let folder = TempDir::new().unwrap();
     let options = StoreOptions {
@@ -79,6 +100,23 @@ fn many_threads_share_few_handles() {
     for group in space().all() {
         assert_eq!(store.applied(group).unwrap().index, Index::new(50));
     }
+}
+
+#[test]
+fn what_a_crash_left_of_a_new_file_is_made_anew() {
+    let (folder, store) = new_store();
+    fs::write(folder.path().join("3.db.new"), b"half a file").unwrap();
+    store.apply(group(), &[single(1, incr("a"))]).unwrap();
+    assert_eq!(value_of(&store, "a"), Outcome::Bulk(b("1")));
+    drop(store);
+    let names = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name());
+    assert!(
+        names
+            .into_iter()
+            .all(|name| !name.to_string_lossy().contains("new"))
+    );
 }
 
 #[test]
