@@ -317,7 +317,7 @@ impl Store {
     }
 
     /// Enters a newly opened database in the order, and takes out those that must go for it.
-    fn enter(&self, group: GroupId, now: u64) -> Vec<Box<GroupDb>> {
+    fn enter(&self, group: GroupId, now: u64) -> Vec<GroupDb> {
         let mut evicted = Vec::new();
         let mut order = lock(&self.order);
         order.by_use.insert((now, group));
@@ -336,7 +336,7 @@ impl Store {
             if used > entered {
                 order.by_use.insert((used, oldest));
             } else if let Ok(mut db) = slot.db.try_lock() {
-                evicted.extend(db.take());
+                evicted.extend(db.take().map(|db| *db));
             } else {
                 // In use at this moment: as good as used now.
                 order.by_use.insert((now, oldest));
