@@ -30,5 +30,6 @@ pub use io::{Peer, Room, SendOptions, Transport};
 pub use proto::fifo::{Frame, Verified};
 pub use proto::frame::Answer;
 pub use proto::hello::Fingerprint;
+pub use proto::source::{ControlSource, FrameSpace, PushRefused, Waiting};
 pub use receipt::{Outcome, Receipt, Stage};
 pub use reply_slot::{Inbound, ReplySlot};

@@ -263,11 +263,22 @@ impl Item {
 
     /// Ends it, unless something else came first; `how` is told the stage. Returns whether it did.
     pub fn end(&self, how: impl FnOnce(Stage) -> Outcome) -> bool {
+        self.end_if(|stage| Some(how(stage)))
+    }
+
+    /// Ends it as superseded, unless its frame was begun or something else came first.
+    pub fn supersede(&self) -> bool {
+        self.end_if(|stage| (stage == Stage::Queued).then_some(Outcome::Superseded))
+    }
+
+    fn end_if(&self, how: impl FnOnce(Stage) -> Option<Outcome>) -> bool {
         let mut cell = lock(&self.cell);
         if cell.end.is_some() {
             return false;
         }
-        let outcome = how(cell.stage);
+        let Some(outcome) = how(cell.stage) else {
+            return false;
+        };
         let payload = std::mem::take(&mut cell.payload);
         let granted = self.account.end(cell.stage, self.bytes, outcome.kind());
         cell.end = Some(outcome);
@@ -320,6 +331,14 @@ impl Receipt {
     /// A frame already begun still goes out whole; only its account is closed.
     pub fn revoke(&self) -> bool {
         self.item.end(|stage| Outcome::Revoked { stage })
+    }
+}
+
+impl Receipt {
+    /// Ends the item as [`Outcome::Superseded`] if its frame hasn't been begun: its sender has
+    /// something newer to say. Returns whether this call did.
+    pub fn supersede(&self) -> bool {
+        self.item.supersede()
     }
 }
 

@@ -241,7 +241,7 @@ impl Link {
             let deadline = self.now + REMAINING;
             let (item, receipt) =
                 Item::start(&mut room, payload, Label::default(), deadline).unwrap();
-            self.dialler.push(item);
+            self.dialler.push(self.now, item);
             receipts.push(receipt);
         }
         let frame = self.dialler.poll_transmit(self.now).unwrap();

@@ -373,7 +373,7 @@ impl Driven {
 }
 
 impl SessionCore for Driven {
-    fn take_mail(&mut self) {
+    fn take_mail(&mut self, _now: Instant) {
         let mut mail = std::mem::take(&mut self.mail);
         self.answers.drain(&mut mail);
         for (frame, answer) in mail.drain(..) {
@@ -404,7 +404,7 @@ impl SessionCore for Driven {
                     self.inbound.deliver(self.peer, lane, frame, slot);
                 }
                 // What the host answered at once goes out with this turn.
-                self.take_mail();
+                self.take_mail(now);
             }
         }
         Ok(true)

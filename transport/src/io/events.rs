@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use crate::budget::AccountSnapshot;
 use crate::error::SessionEnd;
 use crate::id::{Incarnation, Lane, NodeIdentity, PeerId, SessionId};
+use crate::proto::histogram::Distribution;
 use crate::proto::inbound::InboundStats;
 use crate::proto::outbound::OutboundStats;
 
@@ -166,6 +167,10 @@ pub struct LaneStatus {
     pub account: AccountSnapshot,
     /// What the lane has done, over all sessions.
     pub stats: OutboundStats,
+    /// From an item's arrival on the lane to the beginning of its frame.
+    pub queue_delay: Distribution,
+    /// From the beginning of a frame to its reply.
+    pub turnaround: Distribution,
     /// Why the last session ended or didn't come up.
     pub last_end: Option<SessionEnd>,
     /// Dials that failed since the last session was up.

@@ -8,6 +8,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -64,6 +65,7 @@ impl LaneTask {
         };
         let account = peer.lane(lane).account.clone();
         let core = OutboundLane::new(lane, account, timeouts);
+        lock(&peer.lane(lane).view).times = core.times();
         let standing = Standing {
             lane,
             wish,
@@ -208,7 +210,7 @@ impl Runner {
         }
         for mail in self.driven.lane_shared().mailbox.close() {
             if let LaneMail::Item(item) = mail {
-                self.driven.core.push(item);
+                self.driven.core.push(clock::now(), item);
             }
         }
         self.driven.core.end_session(&SessionEnd::ShutDown);
@@ -291,7 +293,7 @@ impl Runner {
     async fn wait_for_authority(&mut self) {
         self.driven.set_state(LaneState::Revoked);
         while let Wish::End(end @ SessionEnd::Authority(_)) = self.standing.wish() {
-            self.driven.take_mail();
+            self.driven.take_mail(clock::now());
             self.driven.core.end_session(&end);
             tokio::select! {
                 biased;
@@ -361,7 +363,7 @@ impl Driven {
 
     /// Keeps mail and deadlines going while there is no session.
     async fn tend(&mut self, until: Option<Instant>) -> Woken {
-        self.take_mail();
+        self.take_mail(clock::now());
         // Without a session there is nothing that could end.
         drop(self.core.handle_timeout(clock::now()));
         self.publish();
@@ -385,7 +387,7 @@ impl Driven {
 
     /// The session, or the attempt at one, has ended: ends its items first, then says so.
     fn on_end(&mut self, end: &SessionEnd) {
-        self.take_mail();
+        self.take_mail(clock::now());
         self.core.end_session(end);
         if self.lane == Lane::Control {
             self.peer
@@ -470,18 +472,26 @@ impl Driven {
 }
 
 impl SessionCore for Driven {
-    fn take_mail(&mut self) {
+    fn take_mail(&mut self, now: Instant) {
         let mut mail = std::mem::take(&mut self.mail);
         self.lane_shared().mailbox.drain(&mut mail);
         for mail in mail.drain(..) {
             match mail {
-                LaneMail::Item(item) => self.core.push(item),
+                LaneMail::Item(item) => self.core.push(now, item),
                 LaneMail::Revoke(label) => {
                     self.core.revoke(label);
                 }
+                LaneMail::Source(source) => self.core.set_source(source),
             }
         }
         self.mail = mail;
+        if self
+            .lane_shared()
+            .source_ready
+            .swap(false, Ordering::AcqRel)
+        {
+            self.core.on_source_ready();
+        }
     }
 
     fn poll_mail(&self, context: &mut Context<'_>) -> Poll<()> {

@@ -31,7 +31,7 @@ pub(crate) enum Wish {
 /// A core as the loop drives it.
 pub(crate) trait SessionCore {
     /// Takes what other threads handed over.
-    fn take_mail(&mut self);
+    fn take_mail(&mut self, now: Instant);
     /// Ready when there is mail to take.
     fn poll_mail(&self, context: &mut Context<'_>) -> Poll<()>;
     /// Takes in decrypted bytes.
@@ -85,7 +85,7 @@ async fn drive(
 ) -> Result<Never, SessionEnd> {
     loop {
         let now = clock::now();
-        core.take_mail();
+        core.take_mail(now);
         core.handle_timeout(now)?;
         let drain_until = match &*wish.borrow_and_update() {
             Wish::Run => None,

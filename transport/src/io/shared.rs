@@ -3,7 +3,7 @@
 //! Locks here are leaves: none is held while another is taken, nor over an await.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{broadcast, watch};
@@ -19,7 +19,8 @@ use crate::mailbox::Mailbox;
 use crate::proto::authority::{Authority, Judge};
 use crate::proto::hello::{Claims, PROTOCOL_VERSIONS};
 use crate::proto::inbound::InboundStats;
-use crate::proto::outbound::OutboundStats;
+use crate::proto::outbound::{OutboundStats, OutboundTimes};
+use crate::proto::source::ControlSource;
 use crate::receipt::Item;
 
 /// Locks, also after a holder panicked: these hold plain values, each whole at any step.
@@ -28,12 +29,13 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// What is handed to a lane.
-#[derive(Debug)]
 pub(crate) enum LaneMail {
     /// Send this.
     Item(Arc<Item>),
     /// End all that carries this label.
     Revoke(Label),
+    /// Ask this for content from now on.
+    Source(Arc<dyn ControlSource>),
 }
 
 /// What a lane lets others see.
@@ -47,12 +49,15 @@ pub(crate) struct LaneView {
     pub(crate) stats: OutboundStats,
     pub(crate) last_end: Option<SessionEnd>,
     pub(crate) failures: u64,
+    pub(crate) times: Arc<OutboundTimes>,
 }
 
 /// One lane towards one peer, as others reach it.
 pub(crate) struct LaneShared {
     pub(crate) account: LaneAccount,
     pub(crate) mailbox: Mailbox<LaneMail>,
+    /// The source has said that it has something; the lane is nudged with it.
+    pub(crate) source_ready: AtomicBool,
     pub(crate) view: Mutex<LaneView>,
 }
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,7 @@ use crate::limits::EVENTS_UNREAD_MAX;
 use crate::mailbox::Mailbox;
 use crate::proto::authority::{Authority, NodeRecord};
 use crate::proto::frame::item_bytes_max;
+use crate::proto::source::ControlSource;
 use crate::receipt::{Item, Receipt};
 use crate::reply_slot::Inbound;
 
@@ -117,6 +118,7 @@ fn open_peer(budget: &Budget, id: PeerId, address: &str) -> Arc<PeerShared> {
     let lane = |account| LaneShared {
         account,
         mailbox: Mailbox::default(),
+        source_ready: AtomicBool::new(false),
         view: Mutex::new(LaneView::default()),
     };
     let [control, bulk] = budget.open_peer();
@@ -296,6 +298,8 @@ fn status(shared: &Shared) -> Status {
                 outstanding_frames: view.outstanding_frames,
                 account: peer.lane(lane).account.snapshot(),
                 stats: view.stats,
+                queue_delay: view.times.queue_delay.read(),
+                turnaround: view.times.turnaround.read(),
                 last_end: view.last_end,
                 failures: view.failures,
             });
@@ -367,6 +371,26 @@ impl Peer {
                 })
             }
             Err(_) => Err(ReserveRefused::Expired),
+        }
+    }
+
+    /// Has the control lane ask `source` for content from now on; one source a peer, a later one
+    /// takes its place.
+    pub fn set_control_source(&self, source: Arc<dyn ControlSource>) {
+        // A closed lane asks nobody.
+        drop(self.shared.control.mailbox.push(LaneMail::Source(source)));
+    }
+
+    /// The control source has something: it is asked as soon as a slot is free. Any number of calls
+    /// before that are one.
+    pub fn control_ready(&self) {
+        if !self
+            .shared
+            .control
+            .source_ready
+            .swap(true, Ordering::AcqRel)
+        {
+            self.shared.control.mailbox.nudge();
         }
     }
 

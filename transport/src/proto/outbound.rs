@@ -11,6 +11,7 @@
 //! - L2: an item is in the outbox, in the window, or ended.
 //! - L3: a frame that was begun keeps its slot until its reply, whatever became of its items.
 
+use std::sync::Arc as StdArc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -27,7 +28,9 @@ use crate::proto::hello::{
     ANSWER_SEQUENCE, Agreed, Claims, HELLO_SEQUENCE, SessionKeys, agree, decode_answer,
     decode_notice, encode_claims, encode_notice,
 };
+use crate::proto::histogram::Histogram;
 use crate::proto::outbox::{Entry, FrameRoom, Outbox};
+use crate::proto::source::{ControlSource, FrameSpace, Waiting};
 use crate::proto::timers::{ItemNumber, Timers};
 use crate::proto::window::{Outstanding, Window, WindowBound};
 use crate::receipt::{Item, Outcome, Stage};
@@ -70,6 +73,26 @@ pub enum OutboundEvent {
     Answered(Sequence),
 }
 
+/// Why frames were begun when they were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flushes {
+    /// A reply had freed the slot that something waited for.
+    pub slot_freed: u64,
+    /// A slot was free when it came.
+    pub urgent: u64,
+    /// Of both, frames that took no more because they were full.
+    pub frame_full: u64,
+}
+
+/// How long things took, over all sessions.
+#[derive(Debug, Default)]
+pub struct OutboundTimes {
+    /// From an item's arrival on the lane to the beginning of its frame.
+    pub queue_delay: Histogram,
+    /// From the beginning of a frame to its reply.
+    pub turnaround: Histogram,
+}
+
 /// What a lane has done over all its sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutboundStats {
@@ -81,6 +104,11 @@ pub struct OutboundStats {
     pub bytes_begun: u64,
     /// Sessions whose hello was answered.
     pub sessions_up: u64,
+    /// Why frames were begun.
+    pub flushes: Flushes,
+    /// Outstanding frames, summed over the frames begun, each counted with itself: divided by the
+    /// frames begun it is the mean occupancy of the window.
+    pub occupancy_sum: u64,
 }
 
 #[derive(Debug)]
@@ -107,7 +135,6 @@ struct Session {
 }
 
 /// One lane towards one peer; see the head of this file.
-#[derive(Debug)]
 pub struct OutboundLane {
     lane: Lane,
     account: LaneAccount,
@@ -116,16 +143,51 @@ pub struct OutboundLane {
     timers: Timers,
     next_item: u64,
     session: Option<Session>,
+    source: Option<StdArc<dyn ControlSource>>,
+    source_waits: Waiting,
+    /// Something waits that found no slot.
+    blocked: bool,
     stats: OutboundStats,
+    times: StdArc<OutboundTimes>,
+}
+
+impl std::fmt::Debug for OutboundLane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OutboundLane")
+            .field("lane", &self.lane)
+            .field("session", &self.session)
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The items of one frame, on their way into it.
-struct Batch {
-    entries: Vec<Entry>,
+pub(super) struct Batch {
+    pub(super) entries: Vec<Entry>,
     payloads: Vec<Bytes>,
-    body_bytes: usize,
+    pub(super) body_bytes: usize,
     /// The latest of the items' own: a frame is late only when all that it carries is.
     deadline: Instant,
+    full: bool,
+}
+
+impl Batch {
+    fn new(now: Instant) -> Self {
+        Self {
+            entries: Vec::new(),
+            payloads: Vec::new(),
+            body_bytes: 0,
+            deadline: now,
+            full: false,
+        }
+    }
+
+    pub(super) fn add(&mut self, number: ItemNumber, item: Arc<Item>, payload: Bytes) {
+        self.body_bytes += payload.len() + ITEM_PREFIX_BYTES;
+        self.deadline = self.deadline.max(item.deadline());
+        self.payloads.push(payload);
+        self.entries.push((number, item));
+    }
 }
 
 /// How the items of a session end with it.
@@ -158,18 +220,39 @@ impl OutboundLane {
             timers: Timers::default(),
             next_item: 0,
             session: None,
+            source: None,
+            source_waits: Waiting::Nothing,
+            blocked: false,
             stats: OutboundStats::default(),
+            times: StdArc::default(),
         }
     }
 
     /// Queues an item.
-    pub fn push(&mut self, item: Arc<Item>) {
+    pub fn push(&mut self, now: Instant, item: Arc<Item>) {
         let number = ItemNumber(self.next_item);
         self.next_item += 1;
         self.timers.insert(number, Arc::clone(&item));
-        self.outbox.push(number, item);
-        self.outbox
-            .sweep(self.account.snapshot().queued.items, &mut self.timers);
+        self.outbox.push(now, number, item);
+        self.sweep();
+    }
+
+    /// Asks this source for content from now on, whenever it has some and a slot is free.
+    pub fn set_source(&mut self, source: StdArc<dyn ControlSource>) {
+        self.source = Some(source);
+        self.source_waits = Waiting::More;
+    }
+
+    /// The source has something.
+    pub const fn on_source_ready(&mut self) {
+        self.source_waits = Waiting::More;
+    }
+
+    fn sweep(&mut self) {
+        if self.outbox.may_need_sweep() {
+            self.outbox
+                .sweep(self.account.snapshot().queued.items, &mut self.timers);
+        }
     }
 
     /// Starts a session over a fresh TLS connection to the holder of `certified`. Our hello is the
@@ -303,6 +386,9 @@ impl OutboundLane {
         let answer = Answer::decode(header, message.body(), items);
         session.last_answer = now;
         self.stats.frames_answered += 1;
+        self.times
+            .turnaround
+            .record(now.saturating_duration_since(frame.begun));
         let verdict = |at: usize| match &answer {
             Ok(Answer::Taken(bytes)) => Outcome::Replied(bytes.clone()),
             Ok(Answer::Refused(reason)) => Outcome::Refused(*reason),
@@ -386,21 +472,31 @@ impl OutboundLane {
         });
         self.stats.frames_begun += 1;
         self.stats.bytes_begun += bytes.len() as u64;
+        self.stats.occupancy_sum += session.window.len() as u64;
+        let flushes = &mut self.stats.flushes;
+        flushes.frame_full += u64::from(batch.full);
+        if std::mem::take(&mut self.blocked) {
+            flushes.slot_freed += 1;
+        } else {
+            flushes.urgent += 1;
+        }
         Some(Transmit {
             bytes,
             frame: Some(sequence),
         })
     }
 
-    /// Takes from the outbox what the next frame can hold, if a slot is free.
+    /// Takes what the next frame can hold, from the outbox and then from the source, if a slot is
+    /// free.
     fn gather(&mut self, now: Instant) -> Option<Batch> {
+        let mut batch = Batch::new(now);
+        self.gather_waiting(now, &mut batch)?;
+        self.gather_from_source(now, &mut batch)?;
+        (!batch.entries.is_empty()).then_some(batch)
+    }
+
+    fn gather_waiting(&mut self, now: Instant, batch: &mut Batch) -> Option<()> {
         let session = self.session.as_ref()?;
-        let mut batch = Batch {
-            entries: Vec::new(),
-            payloads: Vec::new(),
-            body_bytes: 0,
-            deadline: now,
-        };
         while let Some(needed) = self.outbox.first_body_bytes(&mut self.timers) {
             if needed > session.frame_bytes {
                 // The peer's frames are smaller than ours may be: no frame will ever hold it.
@@ -408,33 +504,62 @@ impl OutboundLane {
                     body_bytes: usize::MAX,
                     items: 1,
                 };
-                if let Some((number, item)) = self.outbox.pop_fitting(room) {
+                if let Some(waited) = self.outbox.pop_fitting(room) {
+                    let (number, item) = waited.entry;
                     self.timers.remove(number, &item);
                     item.end(|_| Outcome::Refused(RefusalReason::TooLarge));
                 }
                 continue;
             }
             if !session.window.has_room(batch.body_bytes + needed) {
+                self.blocked |= batch.entries.is_empty();
                 break;
             }
             let room = FrameRoom {
                 body_bytes: session.frame_bytes - batch.body_bytes,
                 items: session.frame_items - batch.entries.len(),
             };
-            let Some((number, item)) = self.outbox.pop_fitting(room) else {
+            let Some(waited) = self.outbox.pop_fitting(room) else {
+                batch.full = true;
                 break;
             };
+            let (number, item) = waited.entry;
             match item.begin_writing() {
                 Some(payload) => {
-                    batch.body_bytes += payload.len() + ITEM_PREFIX_BYTES;
-                    batch.deadline = batch.deadline.max(item.deadline());
-                    batch.payloads.push(payload);
-                    batch.entries.push((number, item));
+                    self.times
+                        .queue_delay
+                        .record(now.saturating_duration_since(waited.since));
+                    batch.add(number, item, payload);
                 }
                 None => self.timers.remove(number, &item),
             }
         }
-        (!batch.entries.is_empty()).then_some(batch)
+        Some(())
+    }
+
+    fn gather_from_source(&mut self, now: Instant, batch: &mut Batch) -> Option<()> {
+        let session = self.session.as_ref()?;
+        let Some(source) = self.source.clone() else {
+            return Some(());
+        };
+        if self.source_waits == Waiting::Nothing || batch.full {
+            return Some(());
+        }
+        if !session.window.has_room(batch.body_bytes) {
+            self.blocked = true;
+            return Some(());
+        }
+        let mut space = FrameSpace {
+            now,
+            account: &self.account,
+            timers: &mut self.timers,
+            next_item: &mut self.next_item,
+            batch,
+            frame_bytes: session.frame_bytes,
+            frame_items: session.frame_items,
+        };
+        self.source_waits = source.fill(&mut space);
+        Some(())
     }
 
     /// The socket accepted the last byte of this frame, and so of all before it.
@@ -569,8 +694,7 @@ impl OutboundLane {
                 .filter(|(_, i)| i.label() == label && i.end(revoked))
                 .count();
         }
-        self.outbox
-            .sweep(self.account.snapshot().queued.items, &mut self.timers);
+        self.sweep();
         ended
     }
 
@@ -594,6 +718,12 @@ impl OutboundLane {
         self.session
             .as_ref()
             .is_some_and(|session| matches!(session.phase, Phase::Up))
+    }
+
+    /// How long things took; shared, so that others can read it while the lane runs.
+    #[must_use]
+    pub fn times(&self) -> StdArc<OutboundTimes> {
+        StdArc::clone(&self.times)
     }
 
     /// What the lane has done.

@@ -6,6 +6,7 @@
 //! after [`Outbox::sweep`].
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use crate::id::Label;
 use crate::limits::{ITEM_PREFIX_BYTES, OUTBOX_DEAD_ITEMS_MAX};
@@ -16,9 +17,16 @@ use crate::sync::Arc;
 /// An item and its number on the lane.
 pub(super) type Entry = (ItemNumber, Arc<Item>);
 
+/// An entry, and since when it has waited.
+#[derive(Debug)]
+pub(super) struct Waited {
+    pub(super) since: Instant,
+    pub(super) entry: Entry,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    waiting: VecDeque<Entry>,
+    waiting: VecDeque<Waited>,
 }
 
 /// What one frame may hold.
@@ -29,13 +37,21 @@ pub(super) struct FrameRoom {
 }
 
 impl Outbox {
-    pub(super) fn push(&mut self, number: ItemNumber, item: Arc<Item>) {
-        self.waiting.push_back((number, item));
+    pub(super) fn push(&mut self, now: Instant, number: ItemNumber, item: Arc<Item>) {
+        self.waiting.push_back(Waited {
+            since: now,
+            entry: (number, item),
+        });
+    }
+
+    /// Whether the dead could be too many, by length alone.
+    pub(super) fn may_need_sweep(&self) -> bool {
+        self.waiting.len() > OUTBOX_DEAD_ITEMS_MAX
     }
 
     /// Whether everything that is left here has ended.
     pub(super) fn is_idle(&self) -> bool {
-        self.waiting.iter().all(|(_, item)| item.is_ended())
+        self.waiting.iter().all(|waited| waited.entry.1.is_ended())
     }
 
     /// Entries, the ended ones among them.
@@ -47,7 +63,7 @@ impl Outbox {
     /// Drops ended entries at the front and says what the first live one needs of a frame.
     pub(super) fn first_body_bytes(&mut self, timers: &mut Timers) -> Option<usize> {
         loop {
-            let (number, item) = self.waiting.front()?;
+            let (number, item) = &self.waiting.front()?.entry;
             if !item.is_ended() {
                 return usize::try_from(item.bytes())
                     .ok()
@@ -59,8 +75,8 @@ impl Outbox {
     }
 
     /// The next entry, if it fits what is left of a frame.
-    pub(super) fn pop_fitting(&mut self, room: FrameRoom) -> Option<Entry> {
-        let (_, item) = self.waiting.front()?;
+    pub(super) fn pop_fitting(&mut self, room: FrameRoom) -> Option<Waited> {
+        let (_, item) = &self.waiting.front()?.entry;
         let fits = usize::try_from(item.bytes())
             .is_ok_and(|bytes| bytes + ITEM_PREFIX_BYTES <= room.body_bytes);
         if fits && room.items > 0 {
@@ -76,13 +92,18 @@ impl Outbox {
         if self.waiting.len() <= live.saturating_mul(2).saturating_add(OUTBOX_DEAD_ITEMS_MAX) {
             return;
         }
-        self.waiting.retain(|(number, item)| {
-            let ended = item.is_ended();
-            if ended {
-                timers.remove(*number, item);
-            }
-            !ended
-        });
+        self.waiting.retain(
+            |Waited {
+                 entry: (number, item),
+                 ..
+             }| {
+                let ended = item.is_ended();
+                if ended {
+                    timers.remove(*number, item);
+                }
+                !ended
+            },
+        );
     }
 
     /// Ends the waiting items that `label` names, or all.
@@ -94,7 +115,7 @@ impl Outbox {
         let named = |item: &Item| label.is_none_or(|label| item.label() == label);
         self.waiting
             .iter()
-            .filter(|(_, item)| named(item) && item.end(&how))
+            .filter(|waited| named(&waited.entry.1) && waited.entry.1.end(&how))
             .count()
     }
 }

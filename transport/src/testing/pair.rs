@@ -402,7 +402,7 @@ impl Pair {
         deadline: Duration,
     ) -> Receipt {
         let (item, receipt) = item(&self.account, payload, label, self.now + deadline);
-        self.out.push(item);
+        self.out.push(self.now, item);
         receipt
     }
 
