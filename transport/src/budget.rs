@@ -503,6 +503,9 @@ impl LaneAccount {
         let account = &mut pool.accounts[self.at];
         *account.stage_mut(stage) = account.stage_mut(stage).minus(Amount::new(1, bytes));
         account.counts.ended[how as usize] += 1;
+        if cfg!(mutant = "refill_grants_nobody") {
+            return Granted(Vec::new());
+        }
         Granted(pool.grant())
     }
 
@@ -515,7 +518,9 @@ impl LaneAccount {
             let account = &mut pool.accounts[self.at];
             for waiter in std::mem::take(&mut account.line) {
                 account.settled.insert(waiter.ticket, Err(why));
-                wakers.push(waiter.waker);
+                if !cfg!(mutant = "revocation_wakes_nobody") {
+                    wakers.push(waiter.waker);
+                }
             }
         }
         wakers.extend(pool.grant());
@@ -656,7 +661,9 @@ impl Drop for Reserve {
         let Some(ticket) = self.ticket else { return };
         let mut pool = lock(&self.account.pool);
         let account = &mut pool.accounts[self.account.at];
-        if let Some(Ok(amount)) = account.settled.remove(&ticket) {
+        if let Some(Ok(amount)) = account.settled.remove(&ticket)
+            && !cfg!(mutant = "cancel_keeps_its_grant")
+        {
             account.counts.unused = account.counts.unused.minus(amount);
         }
         let place = account.line.iter().position(|w| w.ticket == ticket);

@@ -62,6 +62,11 @@ impl<T> Mailbox<T> {
         if inner.closed {
             return Err(thing);
         }
+        #[cfg(mutant = "push_looks_then_pushes")]
+        let mut inner = {
+            drop(inner);
+            lock(&self.inner)
+        };
         inner.queue.push(thing);
         let waker = inner.waker.take();
         drop(inner);
@@ -96,6 +101,11 @@ impl<T> Mailbox<T> {
         if !inner.queue.is_empty() || inner.nudged || inner.closed {
             return Poll::Ready(());
         }
+        #[cfg(mutant = "mailbox_looks_then_sleeps")]
+        let mut inner = {
+            drop(inner);
+            lock(&self.inner)
+        };
         match &mut inner.waker {
             Some(waker) => waker.clone_from(context.waker()),
             none => *none = Some(context.waker().clone()),

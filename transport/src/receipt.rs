@@ -254,7 +254,8 @@ impl Item {
     /// The socket accepted the last byte of its frame.
     pub fn on_written(&self) {
         let mut cell = lock(&self.cell);
-        if cell.end.is_none() && cell.stage == Stage::Writing {
+        let live = cell.end.is_none() || cfg!(mutant = "written_after_the_end");
+        if live && cell.stage == Stage::Writing {
             cell.stage = Stage::Written;
             self.account
                 .advance(Stage::Writing, Stage::Written, self.bytes);
@@ -276,6 +277,11 @@ impl Item {
         if cell.end.is_some() {
             return false;
         }
+        #[cfg(mutant = "end_looks_then_ends")]
+        let mut cell = {
+            drop(cell);
+            lock(&self.cell)
+        };
         let Some(outcome) = how(cell.stage) else {
             return false;
         };
@@ -350,6 +356,11 @@ impl Future for Receipt {
         if let Some(outcome) = &cell.end {
             return Poll::Ready(outcome.clone());
         }
+        #[cfg(mutant = "receipt_looks_then_sleeps")]
+        let mut cell = {
+            drop(cell);
+            lock(&self.item.cell)
+        };
         match &mut cell.waker {
             Some(waker) => waker.clone_from(context.waker()),
             none => *none = Some(context.waker().clone()),

@@ -31,6 +31,10 @@ impl fmt::Debug for ReplySlot {
 }
 
 impl ReplySlot {
+    #[cfg_attr(
+        not(feature = "io"),
+        expect(dead_code, reason = "only the shell hands slots out")
+    )]
     pub(crate) const fn new(mailbox: Mailbox<Answered>, frame: Sequence) -> Self {
         Self {
             mailbox,
