@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::error::SessionEnd;
 use crate::id::Sequence;
-use crate::io::clock;
+use crate::io::clock::{self, Alarm};
 use crate::io::tls::{ReadTurn, TlsPipe};
 
 /// What a session's owner wants of it.
@@ -83,6 +83,7 @@ async fn drive(
     core: &mut impl SessionCore,
     wish: &mut watch::Receiver<Wish>,
 ) -> Result<Never, SessionEnd> {
+    let mut alarm = Alarm::new();
     loop {
         let now = clock::now();
         core.take_mail(now);
@@ -115,7 +116,7 @@ async fn drive(
                     .into_iter()
                     .flatten()
                     .min();
-                sleep(pipe, core, wish, due).await?;
+                sleep(pipe, core, wish, alarm.at_or_before(due)).await?;
             }
             ReadTurn::Idle | ReadTurn::Some => tokio::task::consume_budget().await,
         }
@@ -148,7 +149,7 @@ async fn sleep(
     pipe: &TlsPipe,
     core: &impl SessionCore,
     wish: &mut watch::Receiver<Wish>,
-    due: Option<Instant>,
+    due: impl Future<Output = ()>,
 ) -> Result<(), SessionEnd> {
     tokio::select! {
         biased;
@@ -158,7 +159,7 @@ async fn sleep(
         }
         () = std::future::poll_fn(|context| core.poll_mail(context)) => Ok(()),
         ready = pipe.ready() => ready.map_err(|error| pipe.end_of(&error)),
-        () = clock::sleep_until(due) => Ok(()),
+        () = due => Ok(()),
     }
 }
 
