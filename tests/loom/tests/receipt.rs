@@ -96,3 +96,26 @@ fn a_receipt_may_be_dropped_while_its_item_ends() {
         assert_empty(&account);
     });
 }
+
+#[test]
+fn an_item_is_superseded_or_written_and_never_both() {
+    explore("receipt: write against supersession", || {
+        let account = account(1);
+        let (item, mut receipt) = send(&account);
+        let written = item.clone();
+        let writer = thread::spawn(move || {
+            let begun = written.begin_writing().is_some();
+            written.on_written();
+            begun
+        });
+        let superseded = item.supersede();
+        assert_ne!(writer.join().unwrap(), superseded);
+        if superseded {
+            assert_eq!(block_on(&mut receipt), Outcome::Superseded);
+            assert_eq!(receipt.stage(), Stage::Queued);
+        } else {
+            assert!(reply(&item));
+        }
+        assert_empty(&account);
+    });
+}

@@ -13,6 +13,9 @@ pub mod frame;
 pub mod hello;
 pub mod histogram;
 pub mod inbound;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod oracle;
 pub mod outbound;
 mod outbox;
 pub mod source;

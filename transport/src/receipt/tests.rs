@@ -100,6 +100,18 @@ fn an_ended_item_moves_no_further() {
 }
 
 #[test]
+fn only_what_was_not_begun_is_superseded() {
+    for stage in STAGES {
+        let (item, receipt) = item(&account(), "payload", 0, start() + LONG);
+        bring_to(&item, stage);
+        let expected = (stage == Stage::Queued).then_some(Outcome::Superseded);
+        assert_eq!(item.supersede(), expected.is_some());
+        assert_eq!(receipt.outcome(), expected);
+        assert!(!item.supersede());
+    }
+}
+
+#[test]
 fn stages_come_in_order_and_each_once() {
     let account = account();
     let (item, receipt) = item(&account, "payload", 0, start() + LONG);
