@@ -19,7 +19,7 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKe
 use bytes::{Bytes, BytesMut};
 
 use crate::error::PeerMisbehaved;
-use crate::id::Sequence;
+use crate::id::{Lane, Sequence};
 use crate::limits::{HEADER_BYTES, TAG_BYTES};
 use crate::proto::deframer::RawMessage;
 use crate::proto::frame::{Header, Kind};
@@ -116,12 +116,25 @@ impl Stamper {
         Some((sequence, message.freeze()))
     }
 
-    /// Builds and stamps a message of a kind that has only a body.
+    /// Builds and stamps a message from its header and body.
     pub(crate) fn stamp_body(&mut self, header: Header, body: &[u8]) -> Option<(Sequence, Bytes)> {
         let mut message = super::frame::message_buffer(body.len());
         header.encode(&mut message);
         message.extend_from_slice(body);
         self.stamp(message)
+    }
+
+    /// The same for the kinds of which a header says no more.
+    pub(crate) fn stamp_plain(&mut self, kind: Kind, lane: Lane, body: &[u8]) -> Option<Bytes> {
+        let header = Header {
+            kind,
+            lane,
+            form: 0,
+            body_bytes: u32::try_from(body.len()).unwrap_or(u32::MAX),
+            sequence: self.next?,
+            word: 0,
+        };
+        self.stamp_body(header, body).map(|(_, bytes)| bytes)
     }
 }
 

@@ -202,15 +202,7 @@ impl InboundSession {
 
     fn hello_message(&self, lane: Lane, kind: Kind, body: &[u8]) -> Option<Bytes> {
         let mut stamper = Stamper::new(self.keys(lane).hello.clone(), ANSWER_SEQUENCE);
-        let header = Header {
-            kind,
-            lane,
-            form: 0,
-            body_bytes: u32::try_from(body.len()).unwrap_or(u32::MAX),
-            sequence: ANSWER_SEQUENCE,
-            word: 0,
-        };
-        stamper.stamp_body(header, body).map(|(_, bytes)| bytes)
+        stamper.stamp_plain(kind, lane, body)
     }
 
     fn on_frame(
@@ -351,17 +343,7 @@ impl InboundSession {
             let lane = self.lane.take()?;
             return self.hello_message(lane, Kind::Refusal, &body);
         };
-        let header = Header {
-            kind: Kind::Close,
-            lane: open.lane,
-            form: 0,
-            body_bytes: u32::try_from(body.len()).unwrap_or(u32::MAX),
-            sequence: open.replies.next()?,
-            word: 0,
-        };
-        open.replies
-            .stamp_body(header, &body)
-            .map(|(_, bytes)| bytes)
+        open.replies.stamp_plain(Kind::Close, open.lane, &body)
     }
 
     /// Frames that the host hasn't answered, or whose reply waits for an older one's.

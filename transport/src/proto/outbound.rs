@@ -11,28 +11,29 @@
 //! - L2: an item is in the outbox, in the window, or ended.
 //! - L3: a frame that was begun keeps its slot until its reply, whatever became of its items.
 
+mod batch;
+mod session;
+
+pub(in crate::proto) use batch::Batch;
+use session::{Phase, Session};
+
 use std::sync::Arc as StdArc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use crate::budget::LaneAccount;
-use crate::error::{PeerMisbehaved, PeerNotice, RefusalReason, SessionEnd, TimedOut};
+use crate::error::{PeerMisbehaved, PeerNotice, SessionEnd, TimedOut};
 use crate::id::{Label, Lane, NodeIdentity, Sequence, SessionId};
-use crate::limits::ITEM_PREFIX_BYTES;
 use crate::proto::authority::Judge;
-use crate::proto::deframer::Deframer;
-use crate::proto::fifo::{Stamper, Verified, Verifier};
-use crate::proto::frame::{Answer, Header, Kind, Side, frame_word, message_buffer, put_item};
-use crate::proto::hello::{
-    ANSWER_SEQUENCE, Agreed, Claims, HELLO_SEQUENCE, SessionKeys, agree, decode_answer,
-    decode_notice, encode_claims, encode_notice,
-};
+use crate::proto::fifo::Verified;
+use crate::proto::frame::{Answer, Header, Kind, frame_word, message_buffer, put_item};
+use crate::proto::hello::{Agreed, Claims, SessionKeys, decode_notice};
 use crate::proto::histogram::Histogram;
-use crate::proto::outbox::{Entry, FrameRoom, Outbox};
-use crate::proto::source::{ControlSource, FrameSpace, Waiting};
+use crate::proto::outbox::Outbox;
+use crate::proto::source::{ControlSource, Waiting};
 use crate::proto::timers::{ItemNumber, Timers};
-use crate::proto::window::{Outstanding, Window, WindowBound};
+use crate::proto::window::Outstanding;
 use crate::receipt::{Item, Outcome, Stage};
 use crate::sync::Arc;
 
@@ -111,29 +112,6 @@ pub struct OutboundStats {
     pub occupancy_sum: u64,
 }
 
-#[derive(Debug)]
-enum Phase {
-    HelloDue,
-    HelloSent,
-    Up,
-}
-
-#[derive(Debug)]
-struct Session {
-    phase: Phase,
-    claims: Claims,
-    certified: NodeIdentity,
-    keys: SessionKeys,
-    deframer: Deframer,
-    frames: Stamper,
-    replies: Verifier,
-    window: Window,
-    frame_bytes: usize,
-    frame_items: usize,
-    hello_deadline: Instant,
-    last_answer: Instant,
-}
-
 /// One lane towards one peer; see the head of this file.
 pub struct OutboundLane {
     lane: Lane,
@@ -158,35 +136,6 @@ impl std::fmt::Debug for OutboundLane {
             .field("session", &self.session)
             .field("stats", &self.stats)
             .finish_non_exhaustive()
-    }
-}
-
-/// The items of one frame, on their way into it.
-pub(super) struct Batch {
-    pub(super) entries: Vec<Entry>,
-    payloads: Vec<Bytes>,
-    pub(super) body_bytes: usize,
-    /// The latest of the items' own: a frame is late only when all that it carries is.
-    deadline: Instant,
-    full: bool,
-}
-
-impl Batch {
-    fn new(now: Instant) -> Self {
-        Self {
-            entries: Vec::new(),
-            payloads: Vec::new(),
-            body_bytes: 0,
-            deadline: now,
-            full: false,
-        }
-    }
-
-    pub(super) fn add(&mut self, number: ItemNumber, item: Arc<Item>, payload: Bytes) {
-        self.body_bytes += payload.len() + ITEM_PREFIX_BYTES;
-        self.deadline = self.deadline.max(item.deadline());
-        self.payloads.push(payload);
-        self.entries.push((number, item));
     }
 }
 
@@ -265,21 +214,8 @@ impl OutboundLane {
         keys: SessionKeys,
     ) {
         debug_assert!(self.session.is_none(), "one session at a time");
-        let bound = WindowBound::Frames(0);
-        self.session = Some(Session {
-            phase: Phase::HelloDue,
-            certified,
-            deframer: Deframer::new(Side::Dialler, Some(self.lane)),
-            frames: Stamper::new(keys.frame.clone(), Sequence::FIRST),
-            replies: Verifier::new(keys.reply.clone(), Sequence::FIRST),
-            window: Window::new(bound),
-            frame_bytes: 0,
-            frame_items: 0,
-            hello_deadline: now + self.timeouts.hello,
-            last_answer: now,
-            claims,
-            keys,
-        });
+        let (lane, limit) = (self.lane, self.timeouts.hello);
+        self.session = Some(Session::new(now, lane, claims, certified, keys, limit));
     }
 
     /// Takes in what the session read at `now`; [`OutboundLane::step`] acts on it.
@@ -301,65 +237,15 @@ impl OutboundLane {
         let Some(session) = &mut self.session else {
             return Ok(None);
         };
-        if session.frames.next().is_none() {
-            return Err(SessionEnd::SequenceExhausted);
-        }
-        let Some(message) = session.deframer.next_message()? else {
+        let Some(message) = session.next_message()? else {
             return Ok(None);
         };
-        match session.phase {
-            Phase::Up => {
-                let message = session.replies.verify(message)?;
-                self.on_message(now, &message)
-            }
-            Phase::HelloDue | Phase::HelloSent => {
-                let mut verifier = Verifier::new(session.keys.hello.clone(), ANSWER_SEQUENCE);
-                let message = verifier.verify(message)?;
-                self.on_hello_answer(now, &message, judge).map(Some)
-            }
+        if session.is_up() {
+            return self.on_message(now, &message);
         }
-    }
-
-    fn on_hello_answer(
-        &mut self,
-        now: Instant,
-        message: &Verified<crate::proto::deframer::RawMessage>,
-        judge: &mut dyn Judge,
-    ) -> Result<OutboundEvent, SessionEnd> {
-        let Some(session) = &mut self.session else {
-            unreachable!("stepped without a session")
-        };
-        let kind = message.header().kind;
-        match kind {
-            Kind::HelloAnswer if matches!(session.phase, Phase::HelloSent) => {}
-            Kind::Refusal => return Err(SessionEnd::RefusedByPeer(decode_notice(message.body())?)),
-            Kind::Hello
-            | Kind::HelloAnswer
-            | Kind::Frame
-            | Kind::Reply
-            | Kind::Confirm
-            | Kind::Close => {
-                return Err(PeerMisbehaved::UnexpectedKind { got: kind as u8 }.into());
-            }
-        }
-        let answer = decode_answer(message.body())?;
-        // Who it is comes before what it is set to: a stranger's settings are of no interest.
-        judge.judge(&session.certified, &answer.claims)?;
-        let agreed = agree(&session.claims, &answer.claims)?;
-        session.window = Window::new(match self.lane {
-            Lane::Control => WindowBound::Frames(agreed.limits.window_frames),
-            Lane::Bulk => WindowBound::Bytes(agreed.limits.window_bytes),
-        });
-        session.frame_bytes = agreed.limits.frame_bytes as usize;
-        session.frame_items = usize::from(agreed.limits.frame_items);
-        session.phase = Phase::Up;
-        session.last_answer = now;
+        let up = session.on_hello_answer(now, &message, judge)?;
         self.stats.sessions_up += 1;
-        Ok(OutboundEvent::Up {
-            session: answer.session,
-            claims: answer.claims,
-            agreed,
-        })
+        Ok(Some(up))
     }
 
     fn on_message(
@@ -419,18 +305,7 @@ impl OutboundLane {
         let session = self.session.as_mut()?;
         match session.phase {
             Phase::HelloDue => {
-                session.phase = Phase::HelloSent;
-                let body = encode_claims(&session.claims);
-                let header = Header {
-                    kind: Kind::Hello,
-                    lane: self.lane,
-                    form: 0,
-                    body_bytes: u32::try_from(body.len()).unwrap_or(u32::MAX),
-                    sequence: HELLO_SEQUENCE,
-                    word: 0,
-                };
-                let mut stamper = Stamper::new(session.keys.hello.clone(), HELLO_SEQUENCE);
-                let (_, bytes) = stamper.stamp_body(header, &body)?;
+                let bytes = session.hello()?;
                 self.stats.bytes_begun += bytes.len() as u64;
                 Some(Transmit { bytes, frame: None })
             }
@@ -486,82 +361,6 @@ impl OutboundLane {
         })
     }
 
-    /// Takes what the next frame can hold, from the outbox and then from the source, if a slot is
-    /// free.
-    fn gather(&mut self, now: Instant) -> Option<Batch> {
-        let mut batch = Batch::new(now);
-        self.gather_waiting(now, &mut batch)?;
-        self.gather_from_source(now, &mut batch)?;
-        (!batch.entries.is_empty()).then_some(batch)
-    }
-
-    fn gather_waiting(&mut self, now: Instant, batch: &mut Batch) -> Option<()> {
-        let session = self.session.as_ref()?;
-        while let Some(needed) = self.outbox.first_body_bytes(&mut self.timers) {
-            if needed > session.frame_bytes {
-                // The peer's frames are smaller than ours may be: no frame will ever hold it.
-                let room = FrameRoom {
-                    body_bytes: usize::MAX,
-                    items: 1,
-                };
-                if let Some(waited) = self.outbox.pop_fitting(room) {
-                    let (number, item) = waited.entry;
-                    self.timers.remove(number, &item);
-                    item.end(|_| Outcome::Refused(RefusalReason::TooLarge));
-                }
-                continue;
-            }
-            if !session.window.has_room(batch.body_bytes + needed) {
-                self.blocked |= batch.entries.is_empty();
-                break;
-            }
-            let room = FrameRoom {
-                body_bytes: session.frame_bytes - batch.body_bytes,
-                items: session.frame_items - batch.entries.len(),
-            };
-            let Some(waited) = self.outbox.pop_fitting(room) else {
-                batch.full = true;
-                break;
-            };
-            let (number, item) = waited.entry;
-            match item.begin_writing() {
-                Some(payload) => {
-                    self.times
-                        .queue_delay
-                        .record(now.saturating_duration_since(waited.since));
-                    batch.add(number, item, payload);
-                }
-                None => self.timers.remove(number, &item),
-            }
-        }
-        Some(())
-    }
-
-    fn gather_from_source(&mut self, now: Instant, batch: &mut Batch) -> Option<()> {
-        let session = self.session.as_ref()?;
-        let Some(source) = self.source.clone() else {
-            return Some(());
-        };
-        if self.source_waits == Waiting::Nothing || batch.full {
-            return Some(());
-        }
-        if !session.window.has_room(batch.body_bytes) {
-            self.blocked = true;
-            return Some(());
-        }
-        let mut space = FrameSpace {
-            now,
-            account: &self.account,
-            timers: &mut self.timers,
-            next_item: &mut self.next_item,
-            batch,
-            frame_bytes: session.frame_bytes,
-            frame_items: session.frame_items,
-        };
-        self.source_waits = source.fill(&mut space);
-        Some(())
-    }
-
     /// The socket accepted the last byte of this frame, and so of all before it.
     pub fn on_written(&mut self, frame: Sequence) {
         if let Some(session) = &mut self.session {
@@ -598,39 +397,7 @@ impl OutboundLane {
     }
 
     fn session_timeout(&self) -> Option<(Instant, TimedOut)> {
-        let session = self.session.as_ref()?;
-        if !matches!(session.phase, Phase::Up) {
-            return Some((
-                session.hello_deadline,
-                TimedOut::Hello {
-                    limit: self.timeouts.hello,
-                },
-            ));
-        }
-        let oldest = session.window.oldest()?;
-        Some(match self.lane {
-            Lane::Control => {
-                let limit = self.timeouts.reply;
-                (
-                    oldest.begun + limit,
-                    TimedOut::Reply {
-                        oldest: oldest.sequence,
-                        limit,
-                    },
-                )
-            }
-            Lane::Bulk => {
-                let limit = self.timeouts.stall;
-                let since = session.last_answer;
-                (
-                    since + limit,
-                    TimedOut::BulkStall {
-                        oldest: oldest.sequence,
-                        limit,
-                    },
-                )
-            }
-        })
+        self.session.as_ref()?.timeout(&self.timeouts)
     }
 
     /// The connection ended; says how that is to be taken.
@@ -648,23 +415,7 @@ impl OutboundLane {
 
     /// The last message of a session that this side ends, where there is one to send.
     pub fn close_message(&mut self, notice: &PeerNotice) -> Option<Bytes> {
-        let session = self
-            .session
-            .as_mut()
-            .filter(|s| matches!(s.phase, Phase::Up))?;
-        let body = encode_notice(notice);
-        let header = Header {
-            kind: Kind::Close,
-            lane: self.lane,
-            form: 0,
-            body_bytes: u32::try_from(body.len()).unwrap_or(u32::MAX),
-            sequence: session.frames.next()?,
-            word: 0,
-        };
-        session
-            .frames
-            .stamp_body(header, &body)
-            .map(|(_, bytes)| bytes)
+        self.session.as_mut()?.close_message(notice)
     }
 
     /// The session is gone: ends what it carried. What waits stays, unless this side shuts down or
@@ -715,9 +466,7 @@ impl OutboundLane {
     /// Whether a hello was answered on the session of the moment.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        self.session
-            .as_ref()
-            .is_some_and(|session| matches!(session.phase, Phase::Up))
+        self.session.as_ref().is_some_and(Session::is_up)
     }
 
     /// How long things took; shared, so that others can read it while the lane runs.

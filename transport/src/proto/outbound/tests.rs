@@ -3,10 +3,11 @@
 
 use super::*;
 use crate::budget::Amount;
-use crate::error::{AuthorityEnded, CloseCode};
-use crate::limits::{HEADER_BYTES, OUTBOX_DEAD_ITEMS_MAX, TAG_BYTES};
+use crate::error::{AuthorityEnded, CloseCode, RefusalReason};
+use crate::limits::{HEADER_BYTES, ITEM_PREFIX_BYTES, OUTBOX_DEAD_ITEMS_MAX, TAG_BYTES};
+use crate::proto::fifo::Stamper;
 use crate::proto::frame::ReplyForm;
-use crate::proto::hello::{HelloAnswer, encode_answer};
+use crate::proto::hello::{HelloAnswer, encode_answer, encode_notice};
 use crate::proto::inbound::InboundEvent;
 use crate::receipt::{OutcomeKind, Receipt};
 use crate::testing::LONG;
