@@ -7,5 +7,6 @@
 mod certificates;
 mod example;
 mod frames;
+mod rogue;
 mod strangers;
 mod window;

@@ -5,6 +5,7 @@ pub mod certs;
 pub mod node;
 pub mod process;
 pub mod relay;
+pub mod rogue;
 
 use std::time::Duration;
 
