@@ -8,5 +8,6 @@ mod certificates;
 mod example;
 mod frames;
 mod rogue;
+mod pressure;
 mod strangers;
 mod window;

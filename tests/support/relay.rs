@@ -41,6 +41,7 @@ impl Flow {
 pub struct Relay {
     address: SocketAddr,
     flow: watch::Sender<Flow>,
+    frozen: watch::Sender<Option<usize>>,
     _connections: JoinSet<()>,
 }
 
@@ -61,17 +62,26 @@ impl Relay {
         .expect("a relay's listener");
         let address = listener.local_addr().expect("its address");
         let flow = watch::Sender::new(Flow::OPEN);
+        let frozen = watch::Sender::new(None);
         let mut connections = JoinSet::new();
-        let flows = flow.clone();
+        let (flows, freezes) = (flow.clone(), frozen.clone());
         connections.spawn(async move {
             let mut relayed = JoinSet::new();
+            let mut number = 0;
             while let Ok((dialler, _)) = listener.accept().await {
-                relayed.spawn(relay(dialler, target, flows.subscribe()));
+                let gate = Gate {
+                    number,
+                    flow: flows.subscribe(),
+                    frozen: freezes.subscribe(),
+                };
+                relayed.spawn(relay(dialler, target, gate));
+                number += 1;
             }
         });
         Self {
             address,
             flow,
+            frozen,
             _connections: connections,
         }
     }
@@ -82,40 +92,66 @@ impl Relay {
         self.address
     }
 
+    /// Freezes the one connection that came in as this one, counted from 0; `None` thaws it.
+    pub fn freeze(&self, connection: Option<usize>) {
+        self.frozen.send_replace(connection);
+    }
+
     /// Stops or opens its directions, also of connections that are there.
     pub fn set(&self, flow: Flow) {
         self.flow.send_replace(flow);
     }
 }
 
-async fn relay(dialler: TcpStream, target: SocketAddr, flow: watch::Receiver<Flow>) {
+/// What one connection is let through by.
+#[derive(Clone)]
+struct Gate {
+    number: usize,
+    flow: watch::Receiver<Flow>,
+    frozen: watch::Receiver<Option<usize>>,
+}
+
+impl Gate {
+    fn is_open(&self, open: fn(&Flow) -> bool) -> bool {
+        open(&self.flow.borrow()) && *self.frozen.borrow() != Some(self.number)
+    }
+
+    /// Waits for a change of either; `false` once the relay is gone.
+    async fn changed(&mut self) -> bool {
+        tokio::select! {
+            changed = self.flow.changed() => changed.is_ok(),
+            changed = self.frozen.changed() => changed.is_ok(),
+        }
+    }
+}
+
+async fn relay(dialler: TcpStream, target: SocketAddr, gate: Gate) {
     let Ok(listener) = TcpStream::connect(target).await else {
         return;
     };
     drop((dialler.set_nodelay(true), listener.set_nodelay(true)));
     let (from_dialler, to_dialler) = dialler.into_split();
     let (from_listener, to_listener) = listener.into_split();
-    let forth = copy(from_dialler, to_listener, flow.clone(), |flow| flow.forth);
-    let back = copy(from_listener, to_dialler, flow, |flow| flow.back);
+    let forth = copy(from_dialler, to_listener, gate.clone(), |flow| flow.forth);
+    let back = copy(from_listener, to_dialler, gate, |flow| flow.back);
     tokio::join!(forth, back);
 }
 
 async fn copy(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    mut flow: watch::Receiver<Flow>,
+    mut gate: Gate,
     open: fn(&Flow) -> bool,
 ) {
     let mut chunk = vec![0; SOCKET_BYTES as usize];
     loop {
-        if flow.wait_for(open).await.is_err() {
-            return;
+        while !gate.is_open(open) {
+            if !gate.changed().await {
+                return;
+            }
         }
         let got = tokio::select! {
-            changed = flow.changed() => match changed {
-                Ok(()) => continue,
-                Err(_) => return,
-            },
+            there = gate.changed() => if there { continue } else { return },
             got = from.read(&mut chunk) => got,
         };
         match got {

@@ -180,4 +180,8 @@ impl Judge for SharedJudge<'_> {
     fn judge(&mut self, certified: &NodeIdentity, claims: &Claims) -> Result<(), PeerIncompatible> {
         lock(self.0).judge(certified, claims)
     }
+
+    fn remember(&mut self, claims: &Claims) {
+        lock(self.0).remember(claims);
+    }
 }

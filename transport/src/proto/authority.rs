@@ -3,8 +3,8 @@
 //! TLS before; their loss of validity while a session lives is decided above.
 //!
 //! The record of a node is what the embedder pinned, and the newest boot and sync seen of it. A
-//! node that was never pinned is known by its first accepted hello for as long as this process
-//! lives.
+//! node that was never pinned may come back under another data directory; what stands on record is
+//! its latest hello, for as long as this process lives.
 
 use std::collections::BTreeMap;
 
@@ -147,18 +147,23 @@ impl Authority {
 
 /// What decides on claims while a hello is read: an [`Authority`], or a lock around one.
 pub trait Judge {
-    /// Holds claims against the certificate and the record, and remembers them if they stand.
+    /// Holds claims against the certificate and the record.
     ///
     /// # Errors
     /// The first claim that doesn't stand.
     fn judge(&mut self, certified: &NodeIdentity, claims: &Claims) -> Result<(), PeerIncompatible>;
+
+    /// Remembers claims that stood, once the rest of the hello has been agreed on too.
+    fn remember(&mut self, claims: &Claims);
 }
 
 impl Judge for Authority {
     fn judge(&mut self, certified: &NodeIdentity, claims: &Claims) -> Result<(), PeerIncompatible> {
-        self.check_claims(certified, claims)?;
+        self.check_claims(certified, claims)
+    }
+
+    fn remember(&mut self, claims: &Claims) {
         self.on_accepted(claims);
-        Ok(())
     }
 }
 

@@ -180,6 +180,7 @@ impl InboundSession {
         ours.limits.frame_bytes = ours.limits.frame_bytes.min(lane_max);
         judge.judge(&self.with.certified, &theirs)?;
         let agreed = agree(&ours, &theirs)?;
+        judge.remember(&theirs);
         let answer = HelloAnswer {
             claims: ours,
             version: agreed.version,

@@ -106,16 +106,16 @@ fn a_pinned_node_must_be_the_one_on_record_and_not_older() {
 fn what_was_accepted_is_remembered_and_what_was_refused_is_not() {
     let mut authority = pinned();
     let newer = with(|claims| (claims.boot, claims.sync_number) = (Boot::new(7), 90));
-    assert_eq!(authority.judge(&identity(1), &newer), Ok(()));
+    assert_eq!(hello(&mut authority, &newer), Ok(()));
     let expected = NodeRecord {
         boot: Boot::new(7),
         sync_number: 90,
         ..record()
     };
     assert_eq!(authority.record(peer(1)), Some(expected));
-    assert!(authority.judge(&identity(1), &with(|_| {})).is_err());
+    assert!(hello(&mut authority, &with(|_| {})).is_err());
     let posing = with(|claims| (claims.from, claims.boot) = (peer(3), Boot::new(9)));
-    assert!(authority.judge(&identity(1), &posing).is_err());
+    assert!(hello(&mut authority, &posing).is_err());
     assert_eq!(authority.record(peer(1)), Some(expected));
     assert_eq!(authority.record(peer(3)), None);
 }
@@ -123,14 +123,21 @@ fn what_was_accepted_is_remembered_and_what_was_refused_is_not() {
 #[test]
 fn a_node_that_was_never_pinned_is_held_to_its_newest_boot_and_may_change_its_directory() {
     let mut authority = authority();
-    assert_eq!(authority.judge(&identity(1), &with(|_| {})), Ok(()));
+    assert_eq!(hello(&mut authority, &with(|_| {})), Ok(()));
     assert!(!authority.record(peer(1)).unwrap().pinned);
     let (known, got) = (Boot::new(5), Boot::new(4));
     let stale = with(|claims| claims.boot = got);
-    let refused = authority.judge(&identity(1), &stale).unwrap_err();
+    let refused = hello(&mut authority, &stale).unwrap_err();
     assert_eq!(refused, PeerIncompatible::StaleBoot { known, got });
     let incarnation = Incarnation::new([9; 16]);
     let other = with(|claims| (claims.incarnation, claims.boot) = (incarnation, Boot::new(1)));
-    assert_eq!(authority.judge(&identity(1), &other), Ok(()));
+    assert_eq!(hello(&mut authority, &other), Ok(()));
     assert_eq!(authority.record(peer(1)).unwrap().incarnation, incarnation);
+}
+
+/// A hello of node 1 that is agreed on in everything else.
+fn hello(authority: &mut Authority, claims: &Claims) -> Result<(), PeerIncompatible> {
+    authority.judge(&identity(1), claims)?;
+    authority.remember(claims);
+    Ok(())
 }

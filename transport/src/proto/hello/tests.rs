@@ -492,3 +492,17 @@ proptest! {
         prop_assert_eq!(decode_notice(encode_notice(&notice).freeze()), Ok(notice));
     }
 }
+
+/// A peer whose settings were refused used to be remembered with its boot, which made the same
+/// process, set right without a restart of its count, look stale.
+#[test]
+fn a_hello_that_is_refused_for_its_settings_leaves_no_record() {
+    let mut pair = Pair::new(LANE, TIMEOUTS);
+    pair.dialler.fingerprint = Fingerprint::new([("groups", "1501")]).unwrap();
+    pair.dialler.boot = Boot::new(9);
+    pair.dial();
+    assert!(pair.transmit());
+    pair.write(usize::MAX);
+    assert!(pair.read(usize::MAX).is_err());
+    assert_eq!(pair.acceptor_judge.record(peer(1)), None);
+}

@@ -133,6 +133,7 @@ impl Session {
             }
             .into());
         }
+        judge.remember(&answer.claims);
         self.window = Window::new(match self.lane {
             Lane::Control => WindowBound::Frames(agreed.limits.window_frames),
             Lane::Bulk => WindowBound::Bytes(agreed.limits.window_bytes),
