@@ -7,7 +7,7 @@
 mod certificates;
 mod example;
 mod frames;
-mod rogue;
 mod pressure;
+mod rogue;
 mod strangers;
 mod window;
