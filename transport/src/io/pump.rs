@@ -137,7 +137,7 @@ fn transmit_and_step(
                 room_left = true;
                 break;
             };
-            pipe.push(&bytes, frame)?;
+            pipe.push(bytes, frame)?;
         }
         if !core.step(now)? {
             return Ok(room_left);
@@ -172,7 +172,7 @@ async fn say_goodbye(
 ) {
     if let Some(bytes) = core.close_message(end) {
         // A pipe that can't take it is as good as closed.
-        drop(pipe.push(&bytes, None));
+        drop(pipe.push(bytes, None));
     }
     pipe.close();
     let flushed = async {

@@ -11,9 +11,10 @@
 //! once, and only with all of its bytes accepted.
 
 use std::collections::VecDeque;
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, BufRead, IoSlice, Read, Write};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -26,6 +27,9 @@ use crate::proto::hello::{KeyContext, SessionKeys};
 
 /// Bytes taken from the socket in one call.
 const CHUNK_BYTES: usize = 64 << 10;
+
+/// Plaintext bytes of a full TLS record.
+const RECORD_BYTES: usize = 16 << 10;
 
 /// What one turn of reading gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +50,10 @@ pub(crate) struct TlsPipe {
     stage: Stage,
     fresh: bool,
     chunk: Box<[u8]>,
+    /// Messages for the next records, and the frames among them.
+    plain: Vec<Bytes>,
+    plain_bytes: usize,
+    unsealed: Vec<Sequence>,
     unsent: Vec<u8>,
     unsent_from: usize,
     produced: u64,
@@ -129,6 +137,9 @@ impl TlsPipe {
             stage: Stage::Handshake,
             fresh: true,
             chunk: vec![0; CHUNK_BYTES].into_boxed_slice(),
+            plain: Vec::new(),
+            plain_bytes: 0,
+            unsealed: Vec::new(),
             unsent: Vec::new(),
             unsent_from: 0,
             produced: 0,
@@ -151,22 +162,48 @@ impl TlsPipe {
         Ok(keys?)
     }
 
-    /// Encrypts a message; `frame` is reported by [`TlsPipe::pop_written`] once the socket has all
-    /// of it.
+    /// Takes a message for the next records; `frame` is reported by [`TlsPipe::pop_written`] once
+    /// the socket has all of it. Messages share records, which are encrypted as soon as one is full
+    /// and at the latest by [`TlsPipe::flush`]: a record costs more than the bytes of a small
+    /// message in it.
     pub(crate) fn push(
         &mut self,
-        message: &[u8],
+        message: Bytes,
         frame: Option<Sequence>,
     ) -> Result<(), SessionEnd> {
-        let encrypted = self
-            .tls
-            .writer()
-            .write_all(message)
-            .and_then(|()| self.drain());
-        encrypted.map_err(|error| self.end_of(&error))?;
-        if let Some(frame) = frame {
-            self.marks.push_back((self.produced, frame));
+        self.plain_bytes += message.len();
+        self.plain.push(message);
+        self.unsealed.extend(frame);
+        if self.plain_bytes >= RECORD_BYTES {
+            self.seal()
+        } else {
+            Ok(())
         }
+    }
+
+    /// Encrypts what was taken. The frames in it end where their last record ends, or before.
+    fn seal(&mut self) -> Result<(), SessionEnd> {
+        if self.plain.is_empty() {
+            return Ok(());
+        }
+        let parts: Vec<IoSlice<'_>> = self.plain.iter().map(|part| IoSlice::new(part)).collect();
+        let taken = self.tls.writer().write_vectored(&parts);
+        let whole = taken.and_then(|taken| {
+            // TLS takes all, since its buffer has no bound; anything else would tear a message.
+            if taken == self.plain_bytes {
+                Ok(())
+            } else {
+                Err(io::ErrorKind::WriteZero.into())
+            }
+        });
+        self.plain.clear();
+        self.plain_bytes = 0;
+        whole
+            .and_then(|()| self.drain())
+            .map_err(|error| self.end_of(&error))?;
+        let end = self.produced;
+        self.marks
+            .extend(self.unsealed.drain(..).map(|frame| (end, frame)));
         Ok(())
     }
 
@@ -185,13 +222,14 @@ impl TlsPipe {
         Ok(())
     }
 
-    /// Bytes of ciphertext that the socket hasn't accepted.
+    /// Bytes that the socket hasn't accepted.
     pub(crate) fn unsent_bytes(&self) -> usize {
-        self.unsent.len() - self.unsent_from
+        self.plain_bytes + self.unsent.len() - self.unsent_from
     }
 
     /// Gives the socket what it takes without waiting.
     pub(crate) fn flush(&mut self) -> Result<(), SessionEnd> {
+        self.seal()?;
         while self.unsent_from < self.unsent.len() {
             match self.stream.try_write(&self.unsent[self.unsent_from..]) {
                 Ok(0) => return Err(self.end_of_io(io::ErrorKind::WriteZero)),
@@ -324,6 +362,7 @@ impl TlsPipe {
 
     /// Says goodbye to TLS; what the socket doesn't take at once is for `flush`.
     pub(crate) fn close(&mut self) {
+        drop(self.seal());
         self.tls.send_close_notify();
         // A failure to say goodbye changes nothing for a session that has ended.
         drop(self.drain());
