@@ -2,6 +2,7 @@
 //! shipped binary can be shown to have none (`--version --json`).
 
 use std::env;
+use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -31,4 +32,28 @@ fn main() {
         "cargo::rustc-env=MULTIGROUP_PROFILE={}",
         env::var("PROFILE").unwrap_or_default()
     );
+    let profile = env::var("PROFILE").unwrap_or_default();
+    let commit = (profile == "release").then(commit).flatten();
+    println!(
+        "cargo::rustc-env=MULTIGROUP_COMMIT={}",
+        commit.as_deref().unwrap_or("unknown")
+    );
+}
+
+/// The commit that a measured or shipped binary is from. Other builds don't ask, since each commit
+/// would build them again.
+fn commit() -> Option<String> {
+    let git = |words: &[&str]| {
+        let output = Command::new("git").args(words).output().ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        output.status.success().then(|| text.trim().to_owned())
+    };
+    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
+    for moved in ["HEAD", "logs/HEAD"] {
+        println!(
+            "cargo::rerun-if-changed={}",
+            git(&["rev-parse", "--git-path", moved])?
+        );
+    }
+    Some(commit)
 }

@@ -1,5 +1,6 @@
 //! The store: commands, databases, fronts and the command line.
 
+pub mod admin;
 pub mod certificates;
 pub mod cli;
 pub mod command;
@@ -7,6 +8,7 @@ pub mod config;
 pub mod error;
 pub mod keyspace;
 pub mod limits;
+pub mod load;
 pub mod resp;
 pub mod session;
 pub mod store;

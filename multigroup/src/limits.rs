@@ -125,3 +125,76 @@ pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Bytes of a client's name as set by `CLIENT SETNAME`.
 pub const CLIENT_NAME_BYTES_MAX: usize = 256;
+
+/// Bytes of one reply that a client of ours takes: the largest value, with room for its headers. At
+/// the bound the connection is given up as broken.
+pub const ANSWER_BYTES_MAX: usize = 2 * 1024 * 1024;
+const _: () = assert!(VALUE_BYTES_MAX + LINE_BYTES_MAX < ANSWER_BYTES_MAX);
+
+/// Items of one array in a reply, and arrays within arrays, that a client of ours takes. At either
+/// bound the connection is given up as broken.
+pub const ANSWER_ITEMS_MAX: usize = 16 * 1024;
+/// See [`ANSWER_ITEMS_MAX`].
+pub const ANSWER_DEPTH_MAX: usize = 4;
+
+/// Writers of one load run. Each holds a connection to every node that it went to, so this keeps
+/// three nodes' worth below the usual 20,000 descriptors. More are refused as bad usage.
+pub const LOAD_WRITERS_MAX: usize = 4096;
+
+/// Keys of one load run, each about 100 bytes and a ledger line. More are refused as bad usage.
+pub const LOAD_KEYS_MAX: usize = 1_000_000;
+
+/// Windows of one load run, each with a histogram of up to 200 KiB. More are refused as bad usage.
+pub const LOAD_WINDOWS_MAX: usize = 256;
+
+/// The longest load run; a longer one is refused as bad usage.
+pub const LOAD_TIME_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// The least length of a value that `load` sets: it holds a token that no other write has.
+pub const LOAD_VALUE_BYTES_MIN: usize = 16;
+
+/// The longest latency that is told apart; a longer one is recorded as this.
+pub const LOAD_LATENCY_MAX: Duration = Duration::from_secs(3600);
+
+/// How long a load writer waits after operations failed at each of its nodes in a row, so that it
+/// doesn't turn a cluster that refuses at once into millions of failures a minute.
+pub const LOAD_FAILURE_PAUSE: Duration = Duration::from_millis(20);
+
+/// Requests that `load` sends at once while it creates its keys: fewer than a session takes.
+pub const LOAD_PIPELINE: usize = 32;
+const _: () = assert!(LOAD_PIPELINE <= SESSION_IN_FLIGHT_MAX);
+
+/// How long `load` goes on creating keys without one success. Then the run fails by name.
+pub const LOAD_PREPARE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Connections to the admin port. At the bound no more are accepted until one ends.
+pub const ADMIN_CONNECTIONS_MAX: usize = 128;
+
+/// How long an admin connection may take to send a request's head, which is also how long it may
+/// stay idle. Then it is closed.
+pub const ADMIN_HEAD_PATIENCE: Duration = Duration::from_secs(30);
+
+/// The longest life of an admin connection, for clients that don't read. Then it is closed after
+/// [`ADMIN_DRAIN`].
+pub const ADMIN_CONNECTION_TIME: Duration = Duration::from_secs(300);
+
+/// How long an admin connection has to finish at shutdown. Then it is cut off.
+pub const ADMIN_DRAIN: Duration = Duration::from_secs(2);
+
+/// Bytes of one admin request's head: no path or query of ours is near it. A longer one is answered
+/// with an error and closed.
+pub const ADMIN_HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// Replicas that are being digested at once for the admin port; each reads a whole database. More
+/// requests wait in turn.
+pub const ADMIN_DIGESTS_MAX: usize = 4;
+
+/// Groups of one page of `/groups`, at most and by default. A larger page is refused by name.
+pub const GROUPS_PAGE_MAX: usize = 1000;
+/// See [`GROUPS_PAGE_MAX`].
+pub const GROUPS_PAGE_DEFAULT: usize = 100;
+const _: () = assert!(GROUPS_PAGE_DEFAULT <= GROUPS_PAGE_MAX);
+
+/// Bytes of one admin answer that a client of ours takes: a page of groups or a status with
+/// [`NODES_MAX`] peers is far below. At the bound the answer is given up.
+pub const ADMIN_ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;

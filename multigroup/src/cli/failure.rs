@@ -75,6 +75,16 @@ impl Failure {
         Self::new(Exit::Usage, sentence)
     }
 
+    /// A node couldn't be reached or started.
+    pub(super) fn unreachable(sentence: impl Into<String>) -> Self {
+        Self::new(Exit::Unreachable, sentence)
+    }
+
+    /// The user stopped it.
+    pub(super) fn interrupted(sentence: impl Into<String>) -> Self {
+        Self::new(Exit::Interrupted, sentence)
+    }
+
     /// Standard output couldn't be written.
     #[expect(clippy::needless_pass_by_value, reason = "its use is in map_err")]
     pub(super) fn of_stdout(error: io::Error) -> Self {

@@ -9,6 +9,8 @@ mod certs;
 mod durable;
 mod failure;
 mod json;
+mod load;
+mod status;
 mod version;
 
 use std::ffi::OsString;
@@ -53,6 +55,8 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Certs(certs::Certs),
+    Load(load::Load),
+    Status(status::Show),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -102,6 +106,8 @@ fn dispatch(arguments: Arguments, out: &mut dyn Write) -> Result<(), Failure> {
     match arguments.command {
         _ if arguments.version => version::print(arguments.json.as_ref(), out),
         Some(Command::Certs(command)) => command.run(out),
+        Some(Command::Load(command)) => command.run(out),
+        Some(Command::Status(command)) => command.run(out),
         None => Err(Failure::usage(
             "no command was given; see `multigroup --help`",
         )),

@@ -12,13 +12,13 @@ use transport::io::credentials::{CredentialError, Credentials, TlsFiles};
 
 use super::*;
 
-struct Ended {
-    exit: Exit,
-    out: String,
-    err: String,
+pub(super) struct Ended {
+    pub(super) exit: Exit,
+    pub(super) out: String,
+    pub(super) err: String,
 }
 
-fn multigroup(arguments: &[&str]) -> Ended {
+pub(super) fn multigroup(arguments: &[&str]) -> Ended {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let words = ["multigroup"].iter().chain(arguments);
     let exit = run(words.map(OsString::from), &mut out, &mut err);
@@ -30,7 +30,7 @@ fn multigroup(arguments: &[&str]) -> Ended {
 }
 
 /// A failure must be one line on stderr, with nothing on stdout.
-fn failure(arguments: &[&str], exit: Exit) -> String {
+pub(super) fn failure(arguments: &[&str], exit: Exit) -> String {
     let ended = multigroup(arguments);
     assert_eq!(ended.exit, exit, "{arguments:?}: {}", ended.err);
     assert_eq!(ended.out, "", "{arguments:?}");
@@ -39,7 +39,7 @@ fn failure(arguments: &[&str], exit: Exit) -> String {
     ended.err
 }
 
-fn done(arguments: &[&str]) -> String {
+pub(super) fn done(arguments: &[&str]) -> String {
     let ended = multigroup(arguments);
     assert_eq!(ended.exit, Exit::Done, "{arguments:?}: {}", ended.err);
     assert_eq!(ended.err, "", "{arguments:?}");

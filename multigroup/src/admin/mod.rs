@@ -1,0 +1,27 @@
+//! The admin port: HTTP for operators and programs. `status` is what a node says of itself, as types
+//! with the names of the JSON; `peers` makes a part of it from what the transport says; `metrics`
+//! says the same in the form of Prometheus; `routes` maps paths to answers; `server` owns the
+//! sockets; `client` asks other nodes' ports.
+//!
+//! What a node's state is, is behind [`StatusSource`], which the node implements. Nothing here
+//! changes a node.
+
+mod client;
+mod exposition;
+mod metrics;
+mod peers;
+mod routes;
+mod server;
+mod status;
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub use self::client::{AdminUrl, FetchError, UrlError, fetch};
+pub use self::exposition::{Exposition, Family, Kind, Number};
+pub use self::peers::{lane_status, lane_statuses};
+pub use self::server::{AdminServed, serve};
+pub use self::status::{
+    ArchiveStatus, CommitWaitStatus, DelayStatus, DiskHealth, FlushCounts, GroupCounts, GroupPage,
+    GroupRole, GroupStatus, LaneState, LogStatus, PeerStatus, ReplicaFault, ReplicaState,
+    STATUS_SCHEMA, Status, StatusSource, TlsStatus, Unfit,
+};

@@ -1,0 +1,366 @@
+//! What a node says of itself. The names of the fields are those of the JSON, and a contract with
+//! scripts: they may grow, and what is here keeps its name and meaning.
+
+use std::borrow::Cow;
+use std::future::Future;
+
+use raft_host::id::GroupId;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::exposition::Exposition;
+use crate::store::StoreError;
+
+/// The schema of [`Status`].
+pub const STATUS_SCHEMA: &str = "multigroup.status/1";
+
+/// Answers for a node.
+pub trait StatusSource: Send + Sync + 'static {
+    /// How the node stands: one consistent snapshot, so that each lane's account adds up in it.
+    /// Must not wait for anything.
+    fn status(&self) -> Status;
+
+    /// Whether the process works at all; if not, it wants to be restarted.
+    ///
+    /// # Errors
+    /// Why not.
+    fn health(&self) -> Result<(), Unfit>;
+
+    /// Whether clients may be sent to it.
+    ///
+    /// # Errors
+    /// Why not, or not yet.
+    fn readiness(&self) -> Result<(), Unfit>;
+
+    /// The groups after one, in order of their numbers, at most `limit`. Must not wait for anything.
+    fn groups(&self, after: Option<GroupId>, limit: usize) -> Vec<GroupStatus>;
+
+    /// What its replica of a group holds. It reads a whole database, so not on this task.
+    fn replica(
+        &self,
+        group: GroupId,
+    ) -> impl Future<Output = Result<ReplicaState, ReplicaFault>> + Send;
+
+    /// Adds families that the status doesn't have, such as distributions.
+    fn add_metrics(&self, _out: &mut Exposition) {}
+}
+
+/// Why a node isn't healthy or not ready.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{reason}")]
+pub struct Unfit {
+    /// For people.
+    pub reason: Cow<'static, str>,
+}
+
+/// `GET /status`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// [`STATUS_SCHEMA`].
+    pub schema: Cow<'static, str>,
+    /// The node's number.
+    pub node: u64,
+    /// Its cluster.
+    pub cluster: String,
+    /// Its data directory.
+    pub incarnation: String,
+    /// Whether clients may be sent to it.
+    pub ready: bool,
+    /// Its replicas.
+    pub groups: GroupCounts,
+    /// The lanes towards each peer.
+    pub peers: Vec<PeerStatus>,
+    /// Replies that wait for more than the quorum.
+    pub commit_wait: CommitWaitStatus,
+    /// The shared log.
+    pub log: LogStatus,
+    /// The archive; none if it is off.
+    pub archive: Option<ArchiveStatus>,
+    /// Its certificate.
+    pub tls: TlsStatus,
+}
+
+/// How many groups are in which state here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupCounts {
+    /// All.
+    pub total: u64,
+    /// Led by this node.
+    pub leading: u64,
+    /// Led by another.
+    pub following: u64,
+    /// Of all, those that sleep.
+    pub sleeping: u64,
+    /// Of all, those whose leader isn't known here.
+    pub leaderless: u64,
+    /// Changes of any group's leader, as seen here.
+    pub leader_changes_total: u64,
+}
+
+/// How far a lane is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LaneState {
+    /// It waits to dial again.
+    Down,
+    /// A connection is being made.
+    Connecting,
+    /// Frames may go.
+    Up,
+    /// The peer may not be spoken to.
+    Revoked,
+}
+
+/// One lane towards one peer, over all its sessions.
+///
+/// The window counts frames (`window`, `outstanding`, `frames_begun`, `frames_answered`). A receipt
+/// is for one item, of which a frame holds many: `frames_started` and what follows count items by
+/// their receipts, and started = queued + writing + outstanding + all ends (see [`Self::is_exact`]).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerStatus {
+    /// The peer.
+    pub peer: u64,
+    /// `control` or `bulk`.
+    pub lane: String,
+    /// How far it is.
+    pub state: LaneState,
+    /// The session of the moment.
+    pub session: Option<String>,
+    /// The peer's data directory.
+    pub incarnation: Option<String>,
+    /// The agreed control window in frames; 0 without a session and on bulk.
+    pub window: u64,
+    /// Frames of the window that are begun and not answered.
+    pub outstanding: u64,
+    /// The connection's round trip, where the transport measures it.
+    pub rtt_us: Option<u64>,
+    /// How long ago the peer last answered, where the transport tells.
+    pub last_reply_age_ms: Option<u64>,
+    /// Frames begun.
+    pub frames_begun: u64,
+    /// Of these, answered.
+    pub frames_answered: u64,
+    /// Items sent.
+    pub frames_started: u64,
+    /// Of these, waiting for a slot.
+    pub frames_queued: u64,
+    /// Of these, begun and not wholly with the socket.
+    pub frames_writing: u64,
+    /// Of these, written and unanswered.
+    pub frames_outstanding: u64,
+    /// Of these, ended by a reply.
+    pub frames_replied: u64,
+    /// Of these, refused by the peer.
+    pub frames_refused: u64,
+    /// Of these, ended by their deadline.
+    pub frames_expired: u64,
+    /// Of these, revoked.
+    pub frames_revoked: u64,
+    /// Of these, replaced by a newer one.
+    pub frames_superseded: u64,
+    /// Of these, lost with their session.
+    pub frames_lost: u64,
+    /// Of these, ended by the shutdown.
+    pub frames_shut_down: u64,
+    /// Items that hold a part of the budget.
+    pub reserved_items: u64,
+    /// Bytes that hold a part of the budget.
+    pub reserved_bytes: u64,
+    /// Of these items, reserved and not sent.
+    pub unused_items: u64,
+    /// Of these bytes, reserved and not sent.
+    pub unused_bytes: u64,
+    /// Bytes handed to TLS.
+    pub bytes_sent: u64,
+    /// From an item's arrival to the beginning of its frame.
+    pub queue_delay_us: DelayStatus,
+    /// From the beginning of a frame to its reply.
+    pub turnaround_us: DelayStatus,
+    /// Why frames were begun when they were.
+    pub flushes: FlushCounts,
+}
+
+impl PeerStatus {
+    /// Whether every item that was sent has ended or is alive.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        let ends = [
+            self.frames_replied,
+            self.frames_refused,
+            self.frames_expired,
+            self.frames_revoked,
+            self.frames_superseded,
+            self.frames_lost,
+            self.frames_shut_down,
+        ];
+        let live = self.frames_queued + self.frames_writing + self.frames_outstanding;
+        self.frames_started == ends.iter().sum::<u64>() + live
+    }
+}
+
+/// A distribution of delays in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DelayStatus {
+    /// Its mean.
+    pub mean: u64,
+    /// 99 of 100 are no longer.
+    pub p99: u64,
+}
+
+/// Why frames were begun when they were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlushCounts {
+    /// A reply had freed the slot that something waited for.
+    pub slot_freed: u64,
+    /// Of all, frames that took no more because they were full.
+    pub frame_full: u64,
+    /// Something had waited long enough with a slot free. A lane that never holds anything back
+    /// while a slot is free has none.
+    pub deadline: u64,
+    /// A slot was free when it came.
+    pub urgent: u64,
+}
+
+/// Replies that wait for more than the quorum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommitWaitStatus {
+    /// Whether any may.
+    pub enabled: bool,
+    /// How many may at once.
+    pub cap: u64,
+    /// How many do.
+    pub outstanding: u64,
+    /// Handed to the queue.
+    pub enqueued_total: u64,
+    /// Waited for by a worker itself, since the queue was full.
+    pub inline_total: u64,
+    /// Ended by their deadline.
+    pub expired_total: u64,
+}
+
+/// Whether the log's disk takes what it is given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DiskHealth {
+    /// It does.
+    #[default]
+    Ok,
+    /// It has no room.
+    Full,
+    /// It failed; nothing is acknowledged any more.
+    Failed,
+}
+
+/// The shared log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogStatus {
+    /// How long the last sync took.
+    pub last_sync_us: u64,
+    /// Bytes that no sync covers yet.
+    pub unsynced_bytes: u64,
+    /// The disk.
+    pub disk: DiskHealth,
+}
+
+/// The archive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArchiveStatus {
+    /// Groups of which all is there.
+    pub groups_current: u64,
+    /// Bytes that aren't.
+    pub lag_bytes: u64,
+    /// How long ago something was published.
+    pub last_publish_age_ms: u64,
+}
+
+/// The node's certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TlsStatus {
+    /// When it lapses, as in RFC 3339.
+    pub cert_not_after: String,
+    /// The age of the revocation list; none if there is none.
+    pub crl_age_s: Option<u64>,
+}
+
+/// What a replica is in its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupRole {
+    /// It leads.
+    Leader,
+    /// It follows.
+    Follower,
+    /// It asks for votes.
+    Candidate,
+    /// It follows and has no vote.
+    Learner,
+}
+
+/// One group, as this node sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupStatus {
+    /// The group.
+    pub group: u64,
+    /// What this node is in it.
+    pub role: GroupRole,
+    /// The node that leads it, if that is known here.
+    pub leader: Option<u64>,
+    /// Its term.
+    pub term: u64,
+    /// The last entry known to be committed.
+    pub commit_index: u64,
+    /// The last entry in the database.
+    pub applied_index: u64,
+    /// Whether it sleeps.
+    pub sleeping: bool,
+}
+
+/// `GET /groups`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupPage {
+    /// `multigroup.groups/1`.
+    pub schema: Cow<'static, str>,
+    /// One page of them.
+    pub groups: Vec<GroupStatus>,
+    /// The last of them, if more may follow: the next page's `after`.
+    pub next_after: Option<u64>,
+}
+
+/// `GET /replica`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaState {
+    /// The last entry in the database.
+    pub applied_index: u64,
+    /// SHA-256 of all rows in the order of their keys, in hexadecimal.
+    pub digest: String,
+    /// Rows.
+    pub rows: u64,
+}
+
+/// Why a replica can't be told of.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ReplicaFault {
+    /// There is no such group here.
+    #[error("this node has no replica of group {group}")]
+    Absent {
+        /// The group.
+        group: GroupId,
+    },
+    /// Not now.
+    #[error("the replica of group {group} can't be read now: {reason}")]
+    Unavailable {
+        /// The group.
+        group: GroupId,
+        /// Why.
+        reason: Cow<'static, str>,
+    },
+    /// Its database failed.
+    #[error("the replica of group {group} can't be read")]
+    Store {
+        /// The group.
+        group: GroupId,
+        /// How.
+        source: StoreError,
+    },
+}
