@@ -7,6 +7,7 @@
 mod certificates;
 mod example;
 mod frames;
+mod fuzz_seeds;
 mod pressure;
 mod rogue;
 mod strangers;

@@ -7,6 +7,7 @@
 
 mod frames;
 mod hellos;
+mod limits;
 mod replies;
 
 use std::net::SocketAddr;

@@ -2,6 +2,7 @@
 //! hand, and a relay that can stop, cut and swallow what crosses it.
 
 pub mod certs;
+pub mod fuzz;
 pub mod node;
 pub mod process;
 pub mod relay;
