@@ -21,7 +21,7 @@ use benches::Fault;
 use benches::arguments::Arguments;
 use benches::end::{OtherEnd, single_threaded};
 use benches::fleet::Fleet;
-use benches::lane::{Link, Pace};
+use benches::lane::Link;
 use benches::meter::{Run, ThreadMeter};
 use benches::plot::{Panel, Series, Style};
 use benches::raw::{RawAcceptor, RawExchange};
@@ -237,15 +237,13 @@ impl Bench {
         }
         for (link, raw) in links.iter().zip(&mut raws) {
             let warming = self.plan.warming;
-            link.run(window, frame_bytes, Pace::OneAFrame, warming, ends)
-                .await?;
+            link.run(frame_bytes, warming, ends).await?;
             raw.run(window, warming, ends).await?;
         }
         let mut pairs: Vec<Pairs> = ways.iter().map(|_| Pairs::default()).collect();
         for _ in 0..self.plan.runs {
             for ((link, raw), pairs) in links.iter().zip(&mut raws).zip(&mut pairs) {
-                let ours = link.run(window, frame_bytes, Pace::OneAFrame, lasting, ends);
-                pairs.ours.push(ours.await?);
+                pairs.ours.push(link.run(frame_bytes, lasting, ends).await?);
                 pairs.reference.push(raw.run(window, lasting, ends).await?);
             }
         }
@@ -336,7 +334,7 @@ impl Bench {
             let mut raw = self.raw(item_bytes, Way::Direct).await?;
             let mut pairs = Pairs::default();
             for run in 0..=self.plan.runs {
-                let ours = link.run(USUAL_WINDOW, item_bytes, Pace::Free, lasting, ends);
+                let ours = link.run_batched(USUAL_WINDOW, item_bytes, lasting, ends);
                 let ours = ours.await?;
                 let reference = raw.run(USUAL_WINDOW, lasting, ends).await?;
                 // The first warms up.

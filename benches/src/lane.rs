@@ -1,23 +1,26 @@
-//! Our control lane under load: two real transports, one on each end, and a sender that keeps a
-//! fixed number of items in flight. The host at the other end takes each frame at once, inside
-//! `deliver`, and answers nothing.
+//! Our control lane under load: two real transports, one on each end, and a sender with a fixed
+//! number of frames in flight, each seen through to its outcome. The host at the other end takes
+//! each frame at once, inside `deliver`, and answers nothing.
 //!
-//! A lane puts all that waits into one frame when a slot opens. To see what one frame costs, the
-//! sender here hands over the next item only once the one before has left in a frame of its own
-//! ([`Pace::OneAFrame`]); the lane's own count of frames must then agree. [`Pace::Free`] leaves the
-//! batching to the lane.
+//! The sender is either a source, as a Raft host is on control: asked when a slot opens, it puts one
+//! item into the frame, so the window alone says how many are in flight and every item is a frame,
+//! which the lane's own count must confirm ([`Link::run`]). Or it hands over items and keeps as many
+//! of them in flight, and leaves it to the lane how many it puts into one frame
+//! ([`Link::run_batched`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use tokio::sync::Notify;
 use transport::config::RawTuning;
 use transport::io::{Direction, Event, Peer, clock};
 use transport::{
-    Amount, Boot, Config, Credentials, Fingerprint, Frame, Inbound, Incarnation, Lane, Outcome,
-    PeerId, Receipt, ReplySlot, SendOptions, Stage, Transport, Verified,
+    Amount, Boot, Config, ControlSource, Credentials, Fingerprint, Frame, FrameSpace, Inbound,
+    Incarnation, Label, Lane, Outcome, PeerId, Receipt, ReplySlot, SendOptions, Transport,
+    Verified, Waiting,
 };
 
 use crate::Fault;
@@ -32,13 +35,74 @@ const LINK_PATIENCE: Duration = Duration::from_secs(10);
 /// How long an item may take: far more than any does, so an expiry is a failure.
 const ITEM_DEADLINE: Duration = Duration::from_secs(60);
 
-/// How items are handed to the lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
-    /// Each only when the one before has left: every item is a frame.
-    OneAFrame,
-    /// Whenever fewer than the window are in flight: the lane may put several into one frame.
-    Free,
+/// A host that always has one more item for the next frame, until it is told to stop.
+#[derive(Default)]
+struct Source {
+    load: Mutex<Load>,
+    /// It has put in the last item of a run.
+    done: Notify,
+}
+
+#[derive(Default)]
+struct Load {
+    payload: Bytes,
+    /// Nothing is put in from then on, nor before a run.
+    until: Option<Instant>,
+    sent: VecDeque<(Instant, Receipt)>,
+    latencies: Latencies,
+    fault: Option<Fault>,
+}
+
+impl Source {
+    fn load(&self) -> MutexGuard<'_, Load> {
+        self.load.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Load {
+    /// Looks at the oldest item; says whether it has ended. Replies come in the frames' order.
+    fn collect(&mut self, now: Instant) -> Result<bool, Fault> {
+        let Some((at, receipt)) = self.sent.front() else {
+            return Ok(false);
+        };
+        let Some(outcome) = receipt.outcome() else {
+            return Ok(false);
+        };
+        self.latencies.record(now.saturating_duration_since(*at), 1);
+        self.sent.pop_front();
+        check(&outcome).map(|()| true)
+    }
+
+    /// Sees to what ended, and puts the next item in. All of one turn have the turn's own time, as
+    /// all that the raw exchange reads at once has one.
+    fn fill(&mut self, frame: &mut FrameSpace<'_>) -> Result<Waiting, Fault> {
+        let now = frame.now();
+        while self.collect(now)? {}
+        if self.until.is_none_or(|until| now >= until) {
+            self.until = None;
+            return Ok(Waiting::Nothing);
+        }
+        let deadline = now + ITEM_DEADLINE;
+        let receipt = frame.push(self.payload.clone(), Label::new(0), deadline)?;
+        self.sent.push_back((now, receipt));
+        Ok(Waiting::More)
+    }
+}
+
+impl ControlSource for Source {
+    fn fill(&self, frame: &mut FrameSpace<'_>) -> Waiting {
+        let mut load = self.load();
+        let filled = load.fill(frame);
+        let waiting = filled.unwrap_or_else(|fault| {
+            load.fault = Some(fault);
+            load.until = None;
+            Waiting::Nothing
+        });
+        if waiting == Waiting::Nothing {
+            self.done.notify_one();
+        }
+        waiting
+    }
 }
 
 struct Taker;
@@ -50,11 +114,27 @@ impl Inbound for Taker {
 }
 
 /// A link between the two ends: node 1 here, node 2 there.
-#[derive(Debug)]
 pub struct Link {
     here: Transport,
     there: Option<Transport>,
     peer: Peer,
+    source: Arc<Source>,
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link")
+            .field("here", &self.here)
+            .field("there", &self.there)
+            .finish_non_exhaustive()
+    }
+}
+
+fn check(outcome: &Outcome) -> Result<(), Fault> {
+    match outcome {
+        Outcome::Replied(_) => Ok(()),
+        other => Err(format!("an item ended as {other:?}").into()),
+    }
 }
 
 /// An address of loopback that was free a moment ago.
@@ -108,7 +188,10 @@ impl Link {
         let here = config(1, one, 2, via(two)?, window)?;
         let here = Transport::start(here, first, Arc::new(Taker)).await?;
         let peer = here.peer(node(2)?)?;
+        let source = Arc::new(Source::default());
+        peer.set_control_source(source.clone());
         let link = Self {
+            source,
             here,
             there: Some(there),
             peer,
@@ -145,55 +228,52 @@ impl Link {
         control.next().ok_or_else(|| "no control lane".into())
     }
 
-    /// Keeps `window` items of `item_bytes` in flight for `lasting`, then waits for the last.
+    /// Puts one item of `item_bytes` into each frame for as long as `lasting`, whenever a slot is
+    /// free, then waits for the last reply.
     ///
     /// # Errors
-    /// An item wasn't replied to, the session changed, or items weren't frames where they should
-    /// be.
+    /// An item wasn't replied to, the session changed, or items weren't frames.
     pub async fn run(
         &self,
-        window: usize,
         item_bytes: usize,
-        pace: Pace,
         lasting: Duration,
         ends: &[ThreadMeter],
     ) -> Result<Run, Fault> {
-        let payload = Bytes::from(vec![0x5a; item_bytes]);
-        let mut latencies = Latencies::default();
-        let mut sent: VecDeque<(std::time::Instant, Receipt)> = VecDeque::with_capacity(window);
         let status_before = self.control()?;
         let before = usage(ends)?;
         let began = clock::now();
-        let until = began + lasting;
-        let mut now = began;
-        loop {
-            while now < until && sent.len() < window {
-                now = clock::now();
-                let receipt = self.send(&payload, now)?;
-                while pace == Pace::OneAFrame && receipt.stage() == Stage::Queued {
-                    tokio::task::yield_now().await;
-                }
-                sent.push_back((now, receipt));
+        *self.source.load() = Load {
+            payload: Bytes::from(vec![0x5a; item_bytes]),
+            until: Some(began + lasting),
+            ..Load::default()
+        };
+        self.peer.control_ready();
+        let done = async {
+            while self.source.load().until.is_some() {
+                self.source.done.notified().await;
             }
-            // Replies come in the order of the frames: the oldest is the first to end.
-            let Some((at, receipt)) = sent.pop_front() else {
-                break;
-            };
-            let outcome = receipt.await;
-            let Outcome::Replied(_) = outcome else {
-                return Err(format!("an item ended as {outcome:?}").into());
-            };
-            now = clock::now();
-            latencies.record(now - at, 1);
+        };
+        tokio::time::timeout(lasting + LINK_PATIENCE, done)
+            .await
+            .map_err(|_| "the lane asked for no more items: its session is gone")?;
+        let mut load = std::mem::take(&mut *self.source.load());
+        if let Some(fault) = load.fault {
+            return Err(fault);
         }
+        let mut latencies = load.latencies;
+        for (at, receipt) in load.sent.drain(..) {
+            check(&receipt.await)?;
+            latencies.record(clock::now() - at, 1);
+        }
+        let took = clock::now() - began;
         let used = usage(ends)?.since(before);
         let items = latencies.frames();
         let frames = self.frames_since(&status_before).await?;
-        if pace == Pace::OneAFrame && frames != items {
+        if frames != items {
             return Err(format!("{items} items left in {frames} frames").into());
         }
         Ok(Run {
-            took: now - began,
+            took,
             frames,
             items,
             latencies,
@@ -201,7 +281,47 @@ impl Link {
         })
     }
 
-    fn send(&self, payload: &Bytes, now: std::time::Instant) -> Result<Receipt, Fault> {
+    /// Keeps `items` items of `item_bytes` in flight for `lasting`, then waits for the last.
+    ///
+    /// # Errors
+    /// An item wasn't replied to, or the session changed.
+    pub async fn run_batched(
+        &self,
+        items: usize,
+        item_bytes: usize,
+        lasting: Duration,
+        ends: &[ThreadMeter],
+    ) -> Result<Run, Fault> {
+        let payload = Bytes::from(vec![0x5a; item_bytes]);
+        let mut latencies = Latencies::default();
+        let mut sent: VecDeque<(Instant, Receipt)> = VecDeque::with_capacity(items);
+        let status_before = self.control()?;
+        let before = usage(ends)?;
+        let began = clock::now();
+        let until = began + lasting;
+        let mut now = began;
+        loop {
+            while now < until && sent.len() < items {
+                sent.push_back((now, self.send(&payload, now)?));
+            }
+            let Some((at, receipt)) = sent.pop_front() else {
+                break;
+            };
+            check(&receipt.await)?;
+            now = clock::now();
+            latencies.record(now - at, 1);
+        }
+        let used = usage(ends)?.since(before);
+        Ok(Run {
+            took: now - began,
+            frames: self.frames_since(&status_before).await?,
+            items: latencies.frames(),
+            latencies,
+            usage: used,
+        })
+    }
+
+    fn send(&self, payload: &Bytes, now: Instant) -> Result<Receipt, Fault> {
         let amount = Amount::new(1, payload.len() as u64);
         let mut room = self.peer.try_reserve(Lane::Control, amount)?;
         let options = SendOptions::until(now + ITEM_DEADLINE);
