@@ -131,10 +131,10 @@ impl std::fmt::Debug for Link {
 }
 
 fn check(outcome: &Outcome) -> Result<(), Fault> {
-    match outcome {
-        Outcome::Replied(_) => Ok(()),
-        other => Err(format!("an item ended as {other:?}").into()),
+    if let Outcome::Replied(_) = outcome {
+        return Ok(());
     }
+    Err(format!("an item ended as {outcome:?}").into())
 }
 
 /// An address of loopback that was free a moment ago.
