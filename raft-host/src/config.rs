@@ -7,6 +7,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::{GroupId, NodeId, ReplicaId};
+use crate::limits::{APPLY_WORKERS_MAX, SHARDS_MAX};
+use crate::log::LogConfig;
+use crate::proto::host::{Member, MemberKind};
+
 /// `[raft]` as written, units in the names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -87,6 +92,16 @@ pub enum ConfigError {
         /// The least that works.
         least: u64,
     },
+    /// No thread at all, or more than a node takes.
+    #[error("{name} = {got} is outside of 1 to {most}")]
+    ThreadsOutOfRange {
+        /// The setting.
+        name: &'static str,
+        /// The value.
+        got: u16,
+        /// The bound.
+        most: u16,
+    },
 }
 
 impl TryFrom<RawRaftConfig> for RaftConfig {
@@ -157,6 +172,148 @@ impl RaftConfig {
     #[must_use]
     pub fn retained_entries_max(&self) -> u64 {
         self.retained_entries_max
+    }
+}
+
+/// `[host]` as written, and where a stop may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawHostConfig {
+    /// Threads that own the groups; the same number on every node, as groups map to shards by it.
+    /// Absent: one per core.
+    pub shards: Option<u16>,
+    /// Threads that run state machines. Absent: as many as shards.
+    pub apply_workers: Option<u16>,
+    /// How long a stop waits for what is unfinished.
+    pub drain_timeout_ms: u32,
+}
+
+/// The defaults; ten seconds are commit-wait.md's bound of a drain.
+pub const HOST_DEFAULTS: RawHostConfig = RawHostConfig {
+    shards: None,
+    apply_workers: None,
+    drain_timeout_ms: 10_000,
+};
+
+impl Default for RawHostConfig {
+    fn default() -> Self {
+        HOST_DEFAULTS
+    }
+}
+
+/// A group of the node, as it is configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupConfig {
+    /// Its id.
+    pub group: GroupId,
+    /// Its members, one of them on this node.
+    pub members: Vec<Member>,
+    /// Who campaigns first when nobody leads at a start.
+    pub preferred: ReplicaId,
+}
+
+impl GroupConfig {
+    /// A new group with one voter on each of these nodes, whose replica id is its node's number;
+    /// who leads first goes round with the groups' ids.
+    #[must_use]
+    pub fn spread(group: GroupId, nodes: &[NodeId]) -> Self {
+        let member = |node: &NodeId| Member {
+            replica: ReplicaId::new(node.to_u32().into()),
+            node: *node,
+            kind: MemberKind::Voter,
+        };
+        let members: Vec<_> = nodes.iter().map(member).collect();
+        let turn = usize::try_from(group.to_u64()).unwrap_or(0);
+        let preferred = turn
+            .checked_rem(members.len())
+            .map(|at| members[at].replica);
+        Self {
+            group,
+            members,
+            preferred: preferred.unwrap_or_default(),
+        }
+    }
+}
+
+/// Everything that a host is started with, beside storage, links and state machines.
+#[derive(Clone, Debug)]
+pub struct HostConfig {
+    raft: RaftConfig,
+    log: LogConfig,
+    shards: u16,
+    apply_workers: u16,
+    drain_timeout: Duration,
+    groups: Vec<GroupConfig>,
+}
+
+impl HostConfig {
+    /// Checks `[host]` and puts it together with the rest.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for a number that is 0 or too large.
+    pub fn new(
+        raft: RaftConfig,
+        log: LogConfig,
+        host: RawHostConfig,
+        groups: Vec<GroupConfig>,
+    ) -> Result<Self, ConfigError> {
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let cores = u16::try_from(cores).unwrap_or(SHARDS_MAX).min(SHARDS_MAX);
+        let checked = |name, got: Option<u16>, default, most| {
+            let got = got.unwrap_or(default);
+            if (1..=most).contains(&got) {
+                Ok(got)
+            } else {
+                Err(ConfigError::ThreadsOutOfRange { name, got, most })
+            }
+        };
+        let shards = checked("host.shards", host.shards, cores, SHARDS_MAX)?;
+        let workers = host.apply_workers;
+        let apply_workers = checked("host.apply_workers", workers, shards, APPLY_WORKERS_MAX)?;
+        Ok(Self {
+            raft,
+            log,
+            shards,
+            apply_workers,
+            drain_timeout: Duration::from_millis(host.drain_timeout_ms.into()),
+            groups,
+        })
+    }
+
+    /// `[raft]`.
+    #[must_use]
+    pub fn raft(&self) -> RaftConfig {
+        self.raft
+    }
+
+    /// `[log]`.
+    #[must_use]
+    pub fn log(&self) -> LogConfig {
+        self.log
+    }
+
+    /// Threads that own the groups.
+    #[must_use]
+    pub fn shards(&self) -> u16 {
+        self.shards
+    }
+
+    /// Threads that run state machines.
+    #[must_use]
+    pub fn apply_workers(&self) -> u16 {
+        self.apply_workers
+    }
+
+    /// How long a stop waits for what is unfinished.
+    #[must_use]
+    pub fn drain_timeout(&self) -> Duration {
+        self.drain_timeout
+    }
+
+    /// The groups.
+    #[must_use]
+    pub fn groups(&self) -> &[GroupConfig] {
+        &self.groups
     }
 }
 

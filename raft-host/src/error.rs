@@ -82,6 +82,34 @@ pub enum Refusal {
     /// Raft dropped it and told no reason.
     #[error("consensus dropped it")]
     Dropped,
+    /// A command without bytes: an entry without any belongs to the host.
+    #[error("a command needs at least one byte")]
+    Empty,
+    /// The request id is too long.
+    #[error("a request id of {got} bytes, at most {most} fit")]
+    RequestIdTooLong {
+        /// Its bytes.
+        got: usize,
+        /// [`crate::limits::REQUEST_ID_BYTES_MAX`].
+        most: usize,
+    },
+    /// Too many requests wait for the shard to look at them.
+    #[error("{waiting} requests wait for the shard, at most {most} may")]
+    InboxFull {
+        /// How many.
+        waiting: usize,
+        /// The bound.
+        most: usize,
+    },
+    /// The disk is full, or the log is at its cap: entries can't be written now.
+    #[error("the log has no room for entries")]
+    LogFull,
+    /// It was handed to Raft, and an entry of another term was committed in its place.
+    #[error("another leader's entry was committed at {index}")]
+    Overwritten {
+        /// Where it had stood.
+        index: Index,
+    },
 }
 
 /// How a proposal ended (commit-wait.md 6, safety 23). Each ends exactly once.
@@ -104,6 +132,57 @@ pub enum Outcome {
         /// Why nothing more is known.
         why: UnknownCause,
     },
+}
+
+/// How a proposal ended, as its proposer sees it (commit-wait.md 6).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ProposalOutcome {
+    /// Committed, applied, and this is what the state machine answered.
+    Committed {
+        /// Where it stands.
+        index: Index,
+        /// The state machine's answer.
+        result: bytes::Bytes,
+    },
+    /// It has no effect and will have none: it may be proposed again, under any id.
+    Refused(Refusal),
+    /// Committed and applied, but acks that its policy asks for are missing at the deadline.
+    NotDurable {
+        /// Where it stands.
+        index: Index,
+    },
+    /// It may have taken effect, or may yet. Only a repetition under the same request id, which
+    /// the state machine recognizes, is safe.
+    Unknown {
+        /// The request id that it was proposed under, empty if it had none.
+        request_id: bytes::Bytes,
+        /// Why nothing more is known.
+        why: UnknownCause,
+    },
+}
+
+impl ProposalOutcome {
+    /// Whether it is proven without effect, so that it may be proposed again.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Self::Refused(_))
+    }
+}
+
+/// Why a read was not served. It has no effect and may be repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadFailed {
+    /// It wasn't begun.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// It was begun and didn't end in time.
+    #[error(transparent)]
+    Failed(#[from] ReadFailure),
+    /// The group doesn't offer this kind of read.
+    #[error("reads that are {0} are not offered yet")]
+    Unsupported(&'static str),
 }
 
 /// Why a proposal's fate is not known.
@@ -182,6 +261,32 @@ pub enum OpenError {
         applied: Index,
         /// The log's last index.
         last: Index,
+    },
+    /// State machine and log hold different entries at the same index (safety 14).
+    #[error("applied {applied} in term {got}, the log has it in term {expected}")]
+    AppliedOtherTerm {
+        /// What the state machine says.
+        applied: Index,
+        /// The log's term there.
+        expected: Term,
+        /// The state machine's.
+        got: Term,
+    },
+    /// This node isn't among the group's members.
+    #[error("group {group} has no member on node {node}")]
+    NotAMember {
+        /// The group.
+        group: GroupId,
+        /// This node.
+        node: NodeId,
+    },
+    /// A member lives on a node that there is no link to.
+    #[error("group {group} has a member on node {node}, which is not among the peers")]
+    UnknownNode {
+        /// The group.
+        group: GroupId,
+        /// The member's node.
+        node: NodeId,
     },
     /// The consensus core refused its configuration.
     #[error("consensus refused the configuration of group {0}")]

@@ -3,6 +3,13 @@
 pub mod config;
 pub mod error;
 pub mod id;
+#[cfg(feature = "io")]
+pub mod io;
 pub mod limits;
 pub mod log;
+#[cfg(feature = "io")]
+pub mod metrics;
 pub mod proto;
+
+#[cfg(feature = "io")]
+pub use io::{Host, StateMachine, Storage};

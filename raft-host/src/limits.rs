@@ -164,3 +164,53 @@ const _: () = assert!(LOG_REWRITE_BYTES_PER_BATCH < LOG_BATCH_BYTES_MAX);
 
 const _: () =
     assert!(LOG_CLAMPED_PER_BATCH as u64 * 64 <= LOG_SEGMENT_BYTES_MIN / LOG_BATCH_SEGMENT_DIVISOR);
+
+// --- shell --------------------------------------------------------------------------------------
+
+/// Bytes of control frames that wait for one shard. A window of 16 frames of 64 KiB from each of
+/// four peers. At the bound a frame is refused `Busy`.
+pub const INBOX_CONTROL_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// Bytes of bulk frames that wait for one shard, two default windows. At the bound a frame is
+/// refused `Busy`; its appends are sent again by Raft.
+pub const INBOX_BULK_BYTES_MAX: u64 = 8 * 1024 * 1024;
+
+/// What a frame costs in an inbox beside its bytes.
+pub const INBOX_FRAME_BYTES: u64 = 128;
+
+/// Requests of callers that wait for one shard. At the bound one is refused `InboxFull`.
+pub const INBOX_REQUESTS_MAX: usize = 16_384;
+
+/// Bytes of bulk frames that one shard has on its way to one peer, waiting in the transport
+/// included: four default windows. At the bound appends wait in the core, where they can be
+/// dropped when the link is lost.
+pub const BULK_ON_THE_WAY_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// Shards of one node. At the bound the configuration is refused.
+pub const SHARDS_MAX: u16 = 256;
+
+/// Apply workers of one node. At the bound the configuration is refused.
+pub const APPLY_WORKERS_MAX: u16 = 256;
+
+/// Entries in one call of a state machine. More come in the next.
+pub const APPLY_ENTRIES_MAX: usize = 1024;
+
+/// Entries applied since the state machine was last asked to become durable. At the bound it is
+/// asked again.
+pub const FLUSH_AFTER_ENTRIES: u64 = 4096;
+
+/// Bytes of a request id. Room for a UUID with a prefix. A longer one is refused.
+pub const REQUEST_ID_BYTES_MAX: usize = 128;
+
+/// How long the reply to a control frame may wait for the shards that step its items (safety 16):
+/// twice what a shard takes for a batch of 1,500 groups. At the bound the reply leaves, and the
+/// shard's answer follows in a control frame.
+pub const ANSWER_BUDGET: std::time::Duration = std::time::Duration::from_millis(1);
+
+/// How long appends may wait for room and for their reply before they end as lost, which makes
+/// Raft probe the follower. Longer than a full bulk window takes at 20 Mbit/s.
+pub const BULK_DEADLINE: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// How much longer than its deadline a caller waits for its shard to answer: two ticks of a busy
+/// node. At the bound the caller answers itself, as the shard would have at the deadline.
+pub const CALLER_GRACE: std::time::Duration = std::time::Duration::from_millis(200);

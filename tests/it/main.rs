@@ -8,6 +8,7 @@ mod certificates;
 mod example;
 mod frames;
 mod fuzz_seeds;
+mod host;
 mod pressure;
 mod rogue;
 mod strangers;

@@ -195,6 +195,8 @@ pub struct HostStats {
     pub beat_frames: u64,
     /// Beats listed in them.
     pub beats_listed: u64,
+    /// Bytes of the beats and of what surrounds them in their frames.
+    pub beat_bytes: u64,
     /// Rounds answered by `Restate`, here as their sender.
     pub restated: u64,
     /// Dissents received.

@@ -539,7 +539,9 @@ impl<L: GroupLog> HostCore<L> {
             self.stats.beat_frames += 1;
             self.stats.beats_listed += beats.beats.len() as u64;
             let asked: BTreeSet<_> = beats.beats.iter().map(|beat| beat.group).collect();
+            let room = writer.room();
             writer.try_push(&Item::Beats(beats));
+            self.stats.beat_bytes += (room - writer.room()) as u64;
             self.mark_asked(node, &asked);
         }
         let peer = self.peers.get_mut(&node)?;

@@ -1,0 +1,192 @@
+//! One group of a running host, as the embedder uses it: propose, read, look, hand over. Each call
+//! is a request to the group's shard and waits for its answer, at most a little longer than the
+//! caller's own deadline, so that it also ends when the shard doesn't.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use transport::io::clock;
+
+use super::inbox::Inbox;
+use super::requests::Request;
+use crate::error::{ProposalOutcome, ReadFailed, ReadFailure, Refusal, UnknownCause};
+use crate::id::{GroupId, Index, ReplicaId};
+use crate::limits::CALLER_GRACE;
+use crate::metrics::GroupStatus;
+
+/// How a command is to be proposed. Its policy is `quorum`: the outcome is there once a majority
+/// has it durably and the leader's state machine has applied it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProposeOptions {
+    /// How long the caller waits; then the outcome is unknown.
+    pub within: Duration,
+    /// The name of the request, by which the state machine recognizes a repetition. May be empty.
+    pub request_id: Bytes,
+}
+
+impl Default for ProposeOptions {
+    fn default() -> Self {
+        Self {
+            within: Duration::from_secs(5),
+            request_id: Bytes::new(),
+        }
+    }
+}
+
+impl ProposeOptions {
+    /// Waits so long, under no request id.
+    #[must_use]
+    pub fn within(within: Duration) -> Self {
+        Self {
+            within,
+            ..Self::default()
+        }
+    }
+}
+
+/// What a read may miss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Consistency {
+    /// Nothing that was acknowledged before the read began: a round of the leader confirms it
+    /// (read index), asked from whichever replica.
+    Linearizable,
+    /// Whatever this node hasn't applied yet.
+    Stale,
+    /// As linearizable, under the leader's lease and without a round. Not offered yet.
+    LeaderLease,
+    /// As linearizable in a coherent group, at a follower and without a round. Not offered yet.
+    Coherent,
+}
+
+/// A group of a running host. Clones are the same group.
+#[derive(Clone, Debug)]
+pub struct Group {
+    id: GroupId,
+    shard: Arc<Inbox>,
+}
+
+impl Group {
+    pub(super) fn new(id: GroupId, shard: Arc<Inbox>) -> Self {
+        Self { id, shard }
+    }
+
+    /// Which one it is.
+    #[must_use]
+    pub fn id(&self) -> GroupId {
+        self.id
+    }
+
+    /// Proposes a command, at the group's leader; elsewhere it is refused with the leader's node.
+    /// Ends exactly once, by its own deadline.
+    ///
+    /// # Cancel safety
+    /// Dropping the future takes nothing back: the command may commit all the same.
+    pub async fn propose(
+        &self,
+        command: impl Into<Bytes>,
+        options: ProposeOptions,
+    ) -> ProposalOutcome {
+        let deadline = clock::now() + options.within;
+        let request_id = options.request_id;
+        let (reply, answer) = oneshot::channel();
+        let request = Request::Propose {
+            group: self.id,
+            command: command.into(),
+            request_id: request_id.clone(),
+            deadline,
+            reply,
+        };
+        if let Err(refusal) = self.ask(request) {
+            return ProposalOutcome::Refused(refusal);
+        }
+        let why = match until(deadline, answer).await {
+            Ok(Some(outcome)) => return outcome,
+            Ok(None) => UnknownCause::Stopped,
+            Err(Late) => UnknownCause::Deadline,
+        };
+        ProposalOutcome::Unknown { request_id, why }
+    }
+
+    /// Waits until this node's state machine may be read with this consistency, and says up to
+    /// which index it has applied at least. What to read, and how, is the state machine's business.
+    ///
+    /// # Errors
+    /// [`ReadFailed`]; a read has no effect and may be repeated.
+    pub async fn read(
+        &self,
+        consistency: Consistency,
+        within: Duration,
+    ) -> Result<Index, ReadFailed> {
+        match consistency {
+            Consistency::Linearizable => {}
+            Consistency::Stale => {
+                let status = self.status().await;
+                let no_such = Refusal::NoSuchGroup(self.id);
+                return status.map(|status| status.applied).ok_or(no_such.into());
+            }
+            Consistency::LeaderLease => return Err(ReadFailed::Unsupported("under a lease")),
+            Consistency::Coherent => return Err(ReadFailed::Unsupported("coherent")),
+        }
+        let deadline = clock::now() + within;
+        let (reply, answer) = oneshot::channel();
+        self.ask(Request::Read {
+            group: self.id,
+            deadline,
+            reply,
+        })?;
+        match until(deadline, answer).await {
+            Ok(Some(outcome)) => outcome,
+            Ok(None) => Err(ReadFailure::Stopped.into()),
+            Err(Late) => Err(ReadFailure::Deadline.into()),
+        }
+    }
+
+    /// Where this node's replica stands, or `None` if there is none or its shard has stopped.
+    pub async fn status(&self) -> Option<GroupStatus> {
+        let (reply, answer) = oneshot::channel();
+        let group = self.id;
+        self.ask(Request::Status { group, reply }).ok()?;
+        answer.await.ok()?
+    }
+
+    /// Asks the leader, which must be this node's replica, to hand over to another voter. That it
+    /// has shows in the status.
+    ///
+    /// # Errors
+    /// [`Refusal`], by name.
+    pub async fn transfer_leader(&self, to: ReplicaId) -> Result<(), Refusal> {
+        let (reply, answer) = oneshot::channel();
+        let group = self.id;
+        self.ask(Request::Transfer { group, to, reply })?;
+        answer.await.unwrap_or(Err(Refusal::Stopped))
+    }
+
+    fn ask(&self, request: Request) -> Result<(), Refusal> {
+        let put = self.shard.put_request(request);
+        put.map_err(|(_, waiting)| refusal(waiting))
+    }
+}
+
+pub(super) fn refusal(waiting: Option<usize>) -> Refusal {
+    match waiting {
+        Some(waiting) => Refusal::InboxFull {
+            waiting,
+            most: crate::limits::INBOX_REQUESTS_MAX,
+        },
+        None => Refusal::Stopped,
+    }
+}
+
+struct Late;
+
+/// The answer, `None` if the shard let go of the question.
+async fn until<T>(deadline: Instant, answer: oneshot::Receiver<T>) -> Result<Option<T>, Late> {
+    let latest = deadline + CALLER_GRACE;
+    match tokio::time::timeout_at(latest.into(), answer).await {
+        Ok(answer) => Ok(answer.ok()),
+        Err(_) => Err(Late),
+    }
+}

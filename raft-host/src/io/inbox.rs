@@ -1,0 +1,295 @@
+//! What waits for one shard: frames, requests, what the log, the apply workers and the transport
+//! report, and links that came or went. Any thread puts things in, the shard's thread takes all at
+//! once. A full inbox refuses; nobody ever waits for room in it (safety 17).
+//!
+//! Bounds: frames by bytes and lane, requests by number. The rest is bounded by what caused it:
+//! ends of sends by what is on the wire, applied batches by the groups (one each under way), links
+//! by the peers, and of the log's progress only the newest is kept.
+//!
+//! - X1: what was accepted is taken once, in order per kind, or given back by `close`.
+//! - X2: after a loud put the shard's thread isn't asleep; a quiet one may wait for its next tick.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use bytes::Bytes;
+use transport::io::clock;
+
+use super::inbound::FrameAnswer;
+use super::requests::Request;
+use crate::id::{Boot, GroupId, Index, NodeId, SendId};
+use crate::limits::{
+    INBOX_BULK_BYTES_MAX, INBOX_CONTROL_BYTES_MAX, INBOX_FRAME_BYTES, INBOX_REQUESTS_MAX,
+};
+use crate::log::{LogFailure, Token};
+use crate::proto::host::{Lane, SendEnd};
+
+/// Locks, also after a holder panicked: what is behind these locks is whole at any step.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One item of a frame, for one shard.
+#[derive(Debug)]
+pub(super) struct FramePart {
+    pub(super) peer: NodeId,
+    pub(super) lane: Lane,
+    pub(super) body: Bytes,
+    /// Where its answer goes, and as which item's; on bulk it has been answered.
+    pub(super) answer: Option<(Arc<FrameAnswer>, usize)>,
+}
+
+impl FramePart {
+    fn cost(&self) -> u64 {
+        self.body.len() as u64 + INBOX_FRAME_BYTES
+    }
+}
+
+/// What others report to a shard.
+#[derive(Debug)]
+pub(super) enum Note {
+    /// Something sent has ended.
+    Ended {
+        peer: NodeId,
+        lane: Lane,
+        id: SendId,
+        bytes: u64,
+        how: SendEnd,
+        /// The answer in the reply, if there was one.
+        answer: Bytes,
+    },
+    /// The control frame that waited for this peer has left.
+    ControlTaken { peer: NodeId },
+    /// A batch was applied.
+    Applied {
+        group: GroupId,
+        index: Index,
+        replies: Vec<(Index, Bytes)>,
+        flushed: Option<Index>,
+    },
+}
+
+/// What became of a link since the shard looked: lost at some time, and up to this life now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LinkChange {
+    pub(super) lost: bool,
+    pub(super) up: Option<Boot>,
+}
+
+/// Everything a shard takes at once.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    pub(super) links: BTreeMap<NodeId, LinkChange>,
+    pub(super) frames: VecDeque<FramePart>,
+    pub(super) requests: VecDeque<Request>,
+    pub(super) notes: VecDeque<Note>,
+    pub(super) durable: Option<Token>,
+    pub(super) log_failure: Option<LogFailure>,
+    pub(super) stop: bool,
+}
+
+impl Work {
+    fn is_empty(&self) -> bool {
+        self.links.is_empty()
+            && self.frames.is_empty()
+            && self.requests.is_empty()
+            && self.notes.is_empty()
+            && self.durable.is_none()
+            && self.log_failure.is_none()
+            && !self.stop
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    work: Work,
+    /// Taken and not yet stepped ones included.
+    frame_bytes: [u64; 2],
+    quiet: VecDeque<Note>,
+    closed: bool,
+    /// Callers are refused; the rest goes on.
+    draining: bool,
+    awake: bool,
+}
+
+/// The inbox of one shard.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    state: Mutex<State>,
+    filled: Condvar,
+    /// The shard waits for room to send: it wants to know of every end at once.
+    wants_room: AtomicBool,
+}
+
+/// Why a frame wasn't taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FrameRefused {
+    Busy,
+    Closed,
+}
+
+fn slot(lane: Lane) -> (usize, u64) {
+    match lane {
+        Lane::Control => (0, INBOX_CONTROL_BYTES_MAX),
+        Lane::Bulk => (1, INBOX_BULK_BYTES_MAX),
+    }
+}
+
+impl Inbox {
+    pub(super) fn new() -> Self {
+        Self {
+            state: Mutex::default(),
+            filled: Condvar::new(),
+            wants_room: AtomicBool::new(false),
+        }
+    }
+
+    fn wake(&self, mut state: MutexGuard<'_, State>) {
+        if !std::mem::replace(&mut state.awake, true) {
+            drop(state);
+            self.filled.notify_one();
+        }
+    }
+
+    /// Takes a part of a frame, if there is room.
+    pub(super) fn put_frame(&self, part: FramePart) -> Result<(), FrameRefused> {
+        let mut state = lock(&self.state);
+        if state.closed {
+            return Err(FrameRefused::Closed);
+        }
+        let (at, most) = slot(part.lane);
+        let cost = part.cost();
+        if state.frame_bytes[at] + cost > most {
+            return Err(FrameRefused::Busy);
+        }
+        state.frame_bytes[at] += cost;
+        state.work.frames.push_back(part);
+        self.wake(state);
+        Ok(())
+    }
+
+    /// The shard has stepped this part: its room is free again.
+    pub(super) fn stepped(&self, lane: Lane, body_len: usize) {
+        let (at, _) = slot(lane);
+        let mut state = lock(&self.state);
+        let cost = body_len as u64 + INBOX_FRAME_BYTES;
+        debug_assert!(cost <= state.frame_bytes[at]);
+        state.frame_bytes[at] = state.frame_bytes[at].saturating_sub(cost);
+    }
+
+    /// Takes a request, or gives it back with the number that waits; `None` if closed.
+    pub(super) fn put_request(&self, request: Request) -> Result<(), (Request, Option<usize>)> {
+        let mut state = lock(&self.state);
+        if state.closed || state.draining {
+            return Err((request, None));
+        }
+        let waiting = state.work.requests.len();
+        if waiting >= INBOX_REQUESTS_MAX {
+            return Err((request, Some(waiting)));
+        }
+        state.work.requests.push_back(request);
+        self.wake(state);
+        Ok(())
+    }
+
+    /// Takes no requests after this one; false if it took none before either.
+    pub(super) fn begin_drain(&self, drain: Request) -> bool {
+        let mut state = lock(&self.state);
+        let open = !state.closed && !state.draining;
+        if open {
+            state.draining = true;
+            state.work.requests.push_back(drain);
+            self.wake(state);
+        }
+        open
+    }
+
+    /// Reports something that the shard must hear of now.
+    pub(super) fn put_note(&self, note: Note) {
+        let mut state = lock(&self.state);
+        if !state.closed {
+            state.work.notes.push_back(note);
+            self.wake(state);
+        }
+    }
+
+    /// Reports something that the shard may hear of with its next tick, unless it waits for room.
+    pub(super) fn put_quiet_note(&self, note: Note) {
+        if self.wants_room.load(Ordering::Acquire) {
+            return self.put_note(note);
+        }
+        let mut state = lock(&self.state);
+        if !state.closed {
+            state.quiet.push_back(note);
+        }
+    }
+
+    /// Whether each end of a send is to wake the shard.
+    pub(super) fn set_wants_room(&self, wants: bool) {
+        self.wants_room.store(wants, Ordering::Release);
+    }
+
+    /// A link came or went.
+    pub(super) fn put_link(&self, peer: NodeId, up: Option<Boot>) {
+        let mut state = lock(&self.state);
+        if !state.closed {
+            let change = state.work.links.entry(peer).or_default();
+            change.lost |= up.is_none();
+            change.up = up;
+            self.wake(state);
+        }
+    }
+
+    /// The log's progress.
+    pub(super) fn put_durable(&self, token: Token) {
+        let mut state = lock(&self.state);
+        state.work.durable = state.work.durable.max(Some(token));
+        self.wake(state);
+    }
+
+    /// The log has stopped for good.
+    pub(super) fn put_log_failure(&self, failure: LogFailure) {
+        let mut state = lock(&self.state);
+        state.work.log_failure = Some(failure);
+        self.wake(state);
+    }
+
+    /// The shard is to end.
+    pub(super) fn stop(&self) {
+        let mut state = lock(&self.state);
+        state.work.stop = true;
+        self.wake(state);
+    }
+
+    /// Waits for work until `until`, and takes all of it.
+    pub(super) fn take(&self, until: Instant) -> Work {
+        let mut state = lock(&self.state);
+        state.awake = false;
+        while state.work.is_empty() {
+            let left = until.saturating_duration_since(clock::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.filled.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.awake = true;
+        let mut work = std::mem::take(&mut state.work);
+        if work.notes.is_empty() {
+            work.notes = std::mem::take(&mut state.quiet);
+        } else {
+            work.notes.append(&mut state.quiet);
+        }
+        work
+    }
+
+    /// Refuses everything from now on, and gives back what nobody took.
+    pub(super) fn close(&self) -> Work {
+        let mut state = lock(&self.state);
+        state.closed = true;
+        state.quiet.clear();
+        std::mem::take(&mut state.work)
+    }
+}

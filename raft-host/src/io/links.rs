@@ -1,0 +1,220 @@
+//! Which peers are up, as far as the shards are concerned: this node's control session to the peer
+//! is up and the peer has answered it with the life it is in, and the peer's own control session to
+//! this node is up. A shard is told of each change, and never of a life that it isn't linked to.
+//!
+//! Leaves to others: sessions (the transport), what was agreed with a life (the core).
+//!
+//! - K1: up means that the answer came on the session that stands now.
+//! - K2: between two lives of a peer the shards hear of a loss.
+//!
+//! The watch task: started with the host, ended with its transport. It reads the transport's
+//! events; when it missed some, or before the first, it reads the status instead. If it panics,
+//! links no longer change for the shards: their groups lose their leaders by silence.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, Weak};
+
+use tokio::sync::broadcast;
+use transport::Transport;
+use transport::id::SessionId;
+use transport::io::{Direction, Event, LaneState};
+
+use super::inbox::{Inbox, lock};
+use super::life::Life;
+use super::outbox::ControlOutbox;
+use crate::id::{Boot, NodeId};
+
+#[derive(Debug, Default)]
+struct Link {
+    outbound: Option<SessionId>,
+    inbound: Option<SessionId>,
+    /// The peer's answer, and on which session it came.
+    answered: Option<(SessionId, Life)>,
+    up: Option<Boot>,
+    outbox: Option<Arc<ControlOutbox>>,
+}
+
+/// The links of this node, as its shards see them.
+#[derive(Debug)]
+pub(super) struct Links {
+    own: Life,
+    shards: Vec<Arc<Inbox>>,
+    peers: Mutex<BTreeMap<NodeId, Link>>,
+}
+
+impl Links {
+    pub(super) fn new(own: Life, shards: Vec<Arc<Inbox>>) -> Self {
+        Self {
+            own,
+            shards,
+            peers: Mutex::default(),
+        }
+    }
+
+    /// Who asks a peer for its life when a session to it is up.
+    pub(super) fn add_peer(&self, peer: NodeId, outbox: Arc<ControlOutbox>) {
+        lock(&self.peers).entry(peer).or_default().outbox = Some(outbox);
+    }
+
+    fn change(&self, peer: NodeId, change: impl FnOnce(&mut Link)) {
+        let mut peers = lock(&self.peers);
+        let Some(link) = peers.get_mut(&peer) else {
+            return;
+        };
+        let (outbound, was) = (link.outbound, link.up);
+        change(link);
+        if let Some(session) = link.outbound.filter(|_| link.outbound != outbound)
+            && let Some(outbox) = &link.outbox
+        {
+            outbox.ask_life(session);
+        }
+        let answered = link
+            .answered
+            .filter(|(session, _)| link.outbound == Some(*session));
+        link.answered = answered;
+        link.up = answered
+            .filter(|(_, life)| link.inbound.is_some() && life.shards == self.own.shards)
+            .map(|(_, life)| life.boot);
+        let now = link.up;
+        if now == was {
+            return;
+        }
+        tracing::debug!(%peer, ?was, ?now, "link changed");
+        // Under the lock, so that two changes reach all shards in one order.
+        for shard in &self.shards {
+            if was.is_some() {
+                shard.put_link(peer, None);
+            }
+            if now.is_some() {
+                shard.put_link(peer, now);
+            }
+        }
+    }
+
+    /// The peer has answered on this session of ours.
+    pub(super) fn on_life_answer(&self, peer: NodeId, session: SessionId, life: Life) {
+        self.check_shards(peer, life);
+        self.change(peer, |link| {
+            if link.outbound == Some(session) {
+                link.answered = Some((session, life));
+            }
+        });
+    }
+
+    /// The peer says which life it is in, on a session of its own.
+    pub(super) fn on_life(&self, peer: NodeId, life: Life) {
+        self.check_shards(peer, life);
+        // Ours to a life before that one is as good as lost: the transport will say so soon.
+        self.change(peer, |link| {
+            let other = link
+                .answered
+                .is_some_and(|(_, known)| known.boot != life.boot);
+            if other {
+                link.answered = None;
+                if let (Some(session), Some(outbox)) = (link.outbound, &link.outbox) {
+                    outbox.ask_life(session);
+                }
+            }
+        });
+    }
+
+    fn check_shards(&self, peer: NodeId, life: Life) {
+        if life.shards != self.own.shards {
+            tracing::error!(
+                %peer,
+                expected = self.own.shards,
+                got = life.shards,
+                "node {peer} has another number of shards: host.shards must be equal on all nodes"
+            );
+        }
+    }
+
+    fn on_event(&self, event: &Event) {
+        if let Event::SessionUp {
+            peer,
+            lane: transport::Lane::Control,
+            direction,
+            session,
+            ..
+        } = event
+        {
+            self.set_session(node(*peer), *direction, None, Some(*session));
+        } else if let Event::SessionDown {
+            peer,
+            lane: transport::Lane::Control,
+            direction,
+            session,
+            ..
+        } = event
+        {
+            self.set_session(node(*peer), *direction, Some(*session), None);
+        }
+    }
+
+    fn set_session(
+        &self,
+        peer: NodeId,
+        direction: Direction,
+        gone: Option<SessionId>,
+        came: Option<SessionId>,
+    ) {
+        self.change(peer, |link| {
+            let session = match direction {
+                Direction::Outbound => &mut link.outbound,
+                Direction::Inbound => &mut link.inbound,
+            };
+            // An old session's end says nothing about the one in its place.
+            if came.is_some() || *session == gone {
+                *session = came;
+            }
+        });
+    }
+
+    /// Takes over what the transport says now.
+    fn resync(&self, transport: &Transport) {
+        let status = transport.status();
+        for lane in status.lanes {
+            if lane.lane == transport::Lane::Control {
+                let session = lane.session.filter(|_| lane.state == LaneState::Up);
+                self.change(node(lane.peer), |link| link.outbound = session);
+            }
+        }
+        let peers: Vec<_> = lock(&self.peers).keys().copied().collect();
+        for peer in peers {
+            let mut sessions = status.inbound.iter();
+            let session = sessions.find(|session| {
+                node(session.peer) == peer && session.lane == transport::Lane::Control
+            });
+            let session = session.map(|session| session.session);
+            self.change(peer, |link| link.inbound = session);
+        }
+    }
+
+    pub(super) async fn watch(
+        self: Arc<Self>,
+        transport: Weak<Transport>,
+        mut events: broadcast::Receiver<Event>,
+    ) {
+        let mut missed = true;
+        loop {
+            if std::mem::take(&mut missed) {
+                let Some(transport) = transport.upgrade() else {
+                    return;
+                };
+                self.resync(&transport);
+            }
+            match events.recv().await {
+                Ok(event) => self.on_event(&event),
+                Err(broadcast::error::RecvError::Lagged(count)) => {
+                    tracing::warn!(count, "missed events of the transport, reading its status");
+                    missed = true;
+                }
+                Err(broadcast::error::RecvError::Closed) => return,
+            }
+        }
+    }
+}
+
+fn node(peer: transport::PeerId) -> NodeId {
+    NodeId::new(peer.to_u32())
+}

@@ -1,0 +1,23 @@
+//! The shell around the protocol core: shard threads, apply workers, the links' ends, and the
+//! embedding API over them. Nothing here decides what Raft does; that is `proto`'s business, and
+//! how the log is laid out is `log`'s.
+
+mod apply;
+mod failure;
+mod group;
+mod inbound;
+mod inbox;
+mod life;
+mod links;
+mod machine;
+mod node;
+mod outbox;
+mod requests;
+mod shard;
+mod storage;
+
+pub use failure::HostFailure;
+pub use group::{Consistency, Group, ProposeOptions};
+pub use machine::{Applied, Committed, MachineError, MachineFactory, Snapshot, StateMachine};
+pub use node::{CreateError, Final, Host, StartError};
+pub use storage::{Storage, StorageError};

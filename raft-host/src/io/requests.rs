@@ -1,0 +1,66 @@
+//! What callers ask of a shard, each with the way back. A request that is dropped unanswered tells
+//! its caller that the shard has stopped.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use tokio::sync::oneshot::Sender;
+
+use super::machine::StateMachine;
+use crate::config::GroupConfig;
+use crate::error::{OpenError, ProposalOutcome, ReadFailed, Refusal};
+use crate::id::{GroupId, Index, ReplicaId};
+use crate::metrics::GroupStatus;
+
+/// A question to a shard, and where the answer goes.
+pub(super) enum Request {
+    Propose {
+        group: GroupId,
+        command: Bytes,
+        request_id: Bytes,
+        deadline: Instant,
+        reply: Sender<ProposalOutcome>,
+    },
+    Read {
+        group: GroupId,
+        deadline: Instant,
+        reply: Sender<Result<Index, ReadFailed>>,
+    },
+    Transfer {
+        group: GroupId,
+        to: ReplicaId,
+        reply: Sender<Result<(), Refusal>>,
+    },
+    Status {
+        group: GroupId,
+        reply: Sender<Option<GroupStatus>>,
+    },
+    Create {
+        config: GroupConfig,
+        machine: Box<dyn StateMachine>,
+        reply: Sender<Result<(), OpenError>>,
+    },
+    /// Answered once nothing waits any more, or at `until`, with the number that still does.
+    Drain {
+        until: Instant,
+        reply: Sender<usize>,
+    },
+}
+
+impl std::fmt::Debug for Request {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Propose { .. } => "Propose",
+            Self::Read { .. } => "Read",
+            Self::Transfer { .. } => "Transfer",
+            Self::Status { .. } => "Status",
+            Self::Create { .. } => "Create",
+            Self::Drain { .. } => "Drain",
+        })
+    }
+}
+
+/// Answers a caller, who may have gone.
+pub(super) fn answer<T>(reply: Sender<T>, value: T) {
+    let _ = reply.send(value);
+}

@@ -1,0 +1,388 @@
+//! One shard's thread: it owns its groups' core, and their ends of the log and of the links. It
+//! takes what waits in its inbox, applies it to the core, and drains what the core wants done:
+//! writes go to the log, entries to the apply workers, outcomes to their callers, frames to the
+//! transport. All that came in one turn is written and sent together.
+//!
+//! Leaves to others: every decision of the protocol (`proto/host.rs`), syncing (`log`), running
+//! state machines (`apply.rs`), carrying frames (`outbox.rs` and the transport).
+//!
+//! - S1: it never waits but for its inbox: room is reserved at once or not at all, and what has
+//!   no room stays in the core until some comes back (safety 17).
+//! - S2: a group's writes reach the log in the core's order, also those it had no room for.
+//! - S3: every request ends with one answer, also when the shard stops.
+//! - S4: ticks are never made up: the core is told the time once a turn, whatever it has become.
+//!
+//! Started by the host, ended by `Inbox::stop` or a failure of the log. If it panics, the node
+//! stops: its callers are told that the fate of what they proposed is unknown.
+
+mod frames;
+mod groups;
+mod serve;
+mod store;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot::Sender;
+use transport::io::clock;
+
+pub(super) use self::groups::specify;
+use self::groups::{GroupEnd, Roles};
+use self::store::Stores;
+use super::apply::{ApplyQueue, GroupApply};
+use super::failure::{Failing, HostFailure};
+use super::inbox::{Inbox, Note, Work, lock};
+use super::outbox::ControlOutbox;
+use super::requests::answer;
+use crate::config::RaftConfig;
+use crate::error::{OpenError, ProposalOutcome, ReadFailed};
+use crate::id::{Boot, GroupId, Index, NodeId, ProposalId, ReadId};
+use crate::log::{GroupView, HealthReader, ShardLog};
+use crate::metrics::ShardStats;
+use crate::proto::host::{GroupSpec, HostCore, HostIdentity, Output};
+
+/// A group that is opened with its shard.
+pub(super) struct OpeningGroup {
+    pub(super) spec: GroupSpec,
+    pub(super) view: GroupView,
+    pub(super) machine: Arc<GroupApply>,
+}
+
+/// A shard's end of the link to one peer.
+pub(super) struct PeerEnd {
+    pub(super) node: NodeId,
+    pub(super) lane: transport::Peer,
+    pub(super) outbox: Arc<ControlOutbox>,
+}
+
+/// What a shard is started with.
+pub(super) struct ShardSetup {
+    pub(super) identity: HostIdentity,
+    pub(super) raft: RaftConfig,
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) log: ShardLog,
+    pub(super) health: HealthReader,
+    /// What the log's times are counted from.
+    pub(super) log_start: Instant,
+    pub(super) groups: Vec<OpeningGroup>,
+    /// All nodes that there is a link to.
+    pub(super) nodes: Vec<NodeId>,
+    pub(super) apply: ApplyQueue,
+    pub(super) failing: Arc<Failing>,
+    pub(super) stats: Arc<Mutex<ShardStats>>,
+}
+
+struct Peer {
+    end: PeerEnd,
+    control_waits: bool,
+    bulk_waits: bool,
+    bulk_on_the_way: u64,
+}
+
+/// Why the thread leaves its loop.
+enum Ended {
+    Stopped,
+    Failed(HostFailure),
+}
+
+struct Shard {
+    core: HostCore<Rc<RefCell<GroupView>>>,
+    identity: HostIdentity,
+    election_timeout: Duration,
+    publish_interval: Duration,
+    inbox: Arc<Inbox>,
+    stores: Stores,
+    health: HealthReader,
+    log_start: Instant,
+    groups: BTreeMap<GroupId, GroupEnd>,
+    roles: Roles,
+    peers: BTreeMap<NodeId, Peer>,
+    /// The peers that are up, also while this node's own disk keeps it from saying so.
+    up: BTreeMap<NodeId, Boot>,
+    disk_stalled: bool,
+    apply: ApplyQueue,
+    failing: Arc<Failing>,
+    /// Bulk frames that wait until more of what came before is durable.
+    held_frames: VecDeque<super::inbox::FramePart>,
+    proposals: HashMap<ProposalId, (Sender<ProposalOutcome>, bytes::Bytes)>,
+    reads: HashMap<ReadId, Sender<Result<Index, ReadFailed>>>,
+    next_id: u64,
+    drain: Option<(Instant, Sender<usize>)>,
+    stats: ShardStats,
+    published: Arc<Mutex<ShardStats>>,
+    publish_at: Instant,
+}
+
+/// Starts a shard's thread. The groups' openings are told through `opened`; the links are handed
+/// over through `peers` once the transport runs.
+pub(super) fn start(
+    setup: ShardSetup,
+    opened: SyncSender<Result<(), OpenError>>,
+    peers: std::sync::mpsc::Receiver<Vec<PeerEnd>>,
+) -> std::io::Result<JoinHandle<()>> {
+    let (inbox, failing) = (Arc::clone(&setup.inbox), Arc::clone(&setup.failing));
+    let shard = setup.identity.shard;
+    let run = move || {
+        let mut shard = match Shard::open(setup) {
+            Ok(shard) => shard,
+            Err(error) => {
+                // Nobody listens when the start was given up.
+                let _ = opened.send(Err(error));
+                return;
+            }
+        };
+        let _ = opened.send(Ok(()));
+        if let Ok(peers) = peers.recv() {
+            shard.connect(peers);
+            shard.run();
+        }
+    };
+    std::thread::Builder::new()
+        .name(format!("raft-shard-{shard}"))
+        .spawn(move || {
+            if catch_unwind(AssertUnwindSafe(run)).is_err() {
+                failing.fail(HostFailure::ShardPanicked { shard });
+            }
+            // What still waits is dropped, which tells its callers.
+            drop(inbox.close());
+        })
+}
+
+impl Shard {
+    fn open(setup: ShardSetup) -> Result<Self, OpenError> {
+        let now = clock::now();
+        let nodes = setup.nodes.iter().copied();
+        let core = HostCore::new(setup.raft, setup.identity, nodes, now);
+        let mut shard = Self {
+            core,
+            identity: setup.identity,
+            election_timeout: setup.raft.election_timeout(),
+            publish_interval: setup.raft.heartbeat_interval(),
+            inbox: setup.inbox,
+            stores: Stores::new(setup.log),
+            health: setup.health,
+            log_start: setup.log_start,
+            groups: BTreeMap::new(),
+            roles: Roles::default(),
+            peers: BTreeMap::new(),
+            up: BTreeMap::new(),
+            disk_stalled: false,
+            apply: setup.apply,
+            failing: setup.failing,
+            held_frames: VecDeque::new(),
+            proposals: HashMap::new(),
+            reads: HashMap::new(),
+            next_id: 0,
+            drain: None,
+            stats: ShardStats::new(setup.identity.shard),
+            published: setup.stats,
+            publish_at: now,
+        };
+        for group in setup.groups {
+            shard.open_group(now, group)?;
+        }
+        Ok(shard)
+    }
+
+    fn connect(&mut self, peers: Vec<PeerEnd>) {
+        for end in peers {
+            let peer = Peer {
+                end,
+                control_waits: false,
+                bulk_waits: false,
+                bulk_on_the_way: 0,
+            };
+            self.peers.insert(peer.end.node, peer);
+        }
+    }
+
+    fn run(mut self) {
+        let ended = loop {
+            let work = self.inbox.take(self.wake_at());
+            if work.stop {
+                self.refuse(work);
+                break Ended::Stopped;
+            }
+            if let Err(failure) = self.turn(clock::now(), work) {
+                break Ended::Failed(failure);
+            }
+        };
+        if let Ended::Failed(failure) = ended {
+            self.failing.fail(failure);
+        }
+        self.finish();
+    }
+
+    fn wake_at(&self) -> Instant {
+        let at = self.core.poll_timeout().min(self.publish_at);
+        self.drain.as_ref().map_or(at, |(until, _)| at.min(*until))
+    }
+
+    /// Everything that came, and everything that follows from it.
+    fn turn(&mut self, now: Instant, work: Work) -> Result<(), HostFailure> {
+        self.stats.turns += 1;
+        if let Some(failure) = work.log_failure {
+            return Err(HostFailure::Log(failure));
+        }
+        if let Some(token) = work.durable {
+            for (group, seq) in self.stores.on_durable(token) {
+                self.core.on_stored(now, group, seq);
+            }
+        }
+        for (peer, change) in work.links {
+            self.on_link(now, peer, change);
+        }
+        for note in work.notes {
+            self.on_note(now, note);
+        }
+        self.step_held(now);
+        for part in work.frames {
+            self.on_part(now, part);
+        }
+        for request in work.requests {
+            self.on_request(now, request);
+        }
+        self.stores.retry()?;
+        if now >= self.core.poll_timeout() {
+            self.core.on_tick(now);
+        }
+        self.drain_core(now)?;
+        self.after(now);
+        Ok(())
+    }
+
+    /// Does what the core wants until it wants nothing more.
+    fn drain_core(&mut self, now: Instant) -> Result<(), HostFailure> {
+        loop {
+            let mut drained = false;
+            while let Some(output) = self.core.poll_output() {
+                drained = true;
+                self.on_output(now, output)?;
+            }
+            self.stores.flush()?;
+            if !self.fill(now) && !drained {
+                return Ok(());
+            }
+        }
+    }
+
+    fn on_output(&mut self, _now: Instant, output: Output) -> Result<(), HostFailure> {
+        match output {
+            Output::Store { seq, mutation } => {
+                if let Some(group) = self.groups.get(&mutation.group) {
+                    let (view, id) = (&group.view, mutation.group);
+                    self.stores.store(view, id, seq, mutation.change)?;
+                }
+            }
+            Output::Apply { group, entries } => {
+                if let Some(found) = self.groups.get(&group) {
+                    self.apply.push(&found.apply, entries);
+                }
+            }
+            Output::Proposal { id, outcome } => self.on_proposal_ended(id, outcome),
+            Output::Read { id, outcome } => self.on_read_ended(id, outcome),
+            Output::RoleChanged {
+                group,
+                role,
+                leader,
+                ..
+            } => self.roles.change(group, role, leader),
+            Output::ControlWaits { peer } => {
+                if let Some(peer) = self.peers.get_mut(&peer) {
+                    peer.control_waits = true;
+                }
+            }
+            Output::BulkWaits { peer } => {
+                if let Some(peer) = self.peers.get_mut(&peer) {
+                    peer.bulk_waits = true;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn on_note(&mut self, now: Instant, note: Note) {
+        match note {
+            Note::Applied {
+                group,
+                index,
+                replies,
+                flushed,
+            } => {
+                self.core.on_applied(now, group, index, replies);
+                if let Some(flushed) = flushed {
+                    self.core.on_flushed(now, group, flushed);
+                }
+            }
+            Note::ControlTaken { peer } => {
+                if let Some(peer) = self.peers.get_mut(&peer) {
+                    peer.control_waits = true;
+                }
+            }
+            Note::Ended {
+                peer,
+                lane,
+                id,
+                bytes,
+                how,
+                answer,
+            } => self.on_ended(now, peer, lane, id, bytes, how, answer),
+        }
+    }
+
+    /// Once a turn: what is due by the clock of the shell.
+    fn after(&mut self, now: Instant) {
+        if let Some((until, _)) = &self.drain {
+            let waiting = self.proposals.len() + self.reads.len();
+            if (waiting == 0 || now >= *until)
+                && let Some((_, reply)) = self.drain.take()
+            {
+                answer(reply, waiting);
+            }
+        }
+        if now >= self.publish_at {
+            self.publish_at = now + self.publish_interval;
+            self.check_disk(now);
+            for peer in self.peers.values() {
+                peer.end.outbox.remind(self.identity.shard.to_u16().into());
+            }
+            self.publish();
+        }
+    }
+
+    fn publish(&mut self) {
+        let waiting = self.proposals.len() + self.reads.len();
+        self.stats.waiting = waiting as u64;
+        self.stats.groups = self.roles.counts();
+        self.stats.core = self.core.stats();
+        self.stats.store_pending_bytes = self.core.store_pending_bytes();
+        self.stats.stores_held = self.stores.held();
+        lock(&self.published).clone_from(&self.stats);
+    }
+
+    /// The end: nothing begins any more, and everything that waits is answered.
+    fn finish(&mut self) {
+        let rest = self.inbox.close();
+        self.refuse(rest);
+        self.core.stop();
+        while let Some(output) = self.core.poll_output() {
+            match output {
+                Output::Proposal { id, outcome } => self.on_proposal_ended(id, outcome),
+                Output::Read { id, outcome } => self.on_read_ended(id, outcome),
+                Output::Store { .. }
+                | Output::Apply { .. }
+                | Output::RoleChanged { .. }
+                | Output::ControlWaits { .. }
+                | Output::BulkWaits { .. } => {}
+            }
+        }
+        self.drain = None;
+        self.publish();
+    }
+}

@@ -1,0 +1,147 @@
+//! Requests of callers and their ends: each is answered once, by what the core makes of it, by the
+//! refusal that stands against it, or by the shard's end.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::Shard;
+use crate::error::{Outcome, ProposalOutcome, ReadFailed, ReadOutcome, Refusal};
+use crate::id::{GroupId, ProposalId, ReadId};
+use crate::io::inbox::Work;
+use crate::io::requests::{Request, answer};
+use crate::limits::REQUEST_ID_BYTES_MAX;
+use crate::proto::host::Proposal;
+
+impl Shard {
+    pub(super) fn on_request(&mut self, now: Instant, request: Request) {
+        match request {
+            Request::Propose {
+                group,
+                command,
+                request_id,
+                deadline,
+                reply,
+            } => match self.propose(now, group, command, request_id.clone(), deadline) {
+                Ok(id) => {
+                    self.proposals.insert(id, (reply, request_id));
+                }
+                Err(refusal) => {
+                    self.stats.proposals.refused += 1;
+                    answer(reply, ProposalOutcome::Refused(refusal));
+                }
+            },
+            Request::Read {
+                group,
+                deadline,
+                reply,
+            } => {
+                self.next_id += 1;
+                let id = ReadId::new(self.next_id);
+                match self.core.read_index(now, group, id, deadline) {
+                    Ok(()) => {
+                        self.reads.insert(id, reply);
+                    }
+                    Err(refusal) => answer(reply, Err(refusal.into())),
+                }
+            }
+            Request::Transfer { group, to, reply } => {
+                answer(reply, self.core.transfer_leader(now, group, to));
+            }
+            Request::Status { group, reply } => answer(reply, self.group_status(group)),
+            Request::Create {
+                config,
+                machine,
+                reply,
+            } => answer(reply, self.create_group(now, &config, machine)),
+            Request::Drain { until, reply } => self.drain = Some((until, reply)),
+        }
+    }
+
+    fn propose(
+        &mut self,
+        now: Instant,
+        group: GroupId,
+        command: Bytes,
+        request_id: Bytes,
+        deadline: Instant,
+    ) -> Result<ProposalId, Refusal> {
+        if command.is_empty() {
+            return Err(Refusal::Empty);
+        }
+        if request_id.len() > REQUEST_ID_BYTES_MAX {
+            return Err(Refusal::RequestIdTooLong {
+                got: request_id.len(),
+                most: REQUEST_ID_BYTES_MAX,
+            });
+        }
+        if self.stores.is_full() {
+            return Err(Refusal::LogFull);
+        }
+        self.next_id += 1;
+        let id = ProposalId::new(self.next_id);
+        let proposal = Proposal {
+            id,
+            data: command,
+            context: request_id,
+            deadline,
+        };
+        self.core.propose(now, group, proposal)?;
+        Ok(id)
+    }
+
+    pub(super) fn on_proposal_ended(&mut self, id: ProposalId, outcome: Outcome) {
+        let Some((reply, request_id)) = self.proposals.remove(&id) else {
+            return;
+        };
+        let counts = &mut self.stats.proposals;
+        let outcome = match outcome {
+            Outcome::Committed { index, result } => {
+                counts.committed += 1;
+                ProposalOutcome::Committed { index, result }
+            }
+            Outcome::Refused { index } => {
+                counts.refused += 1;
+                ProposalOutcome::Refused(Refusal::Overwritten { index })
+            }
+            Outcome::Unknown { why } => {
+                counts.unknown += 1;
+                ProposalOutcome::Unknown { request_id, why }
+            }
+        };
+        // Whoever proposed it may have gone.
+        answer(reply, outcome);
+    }
+
+    pub(super) fn on_read_ended(&mut self, id: ReadId, outcome: ReadOutcome) {
+        if let Some(reply) = self.reads.remove(&id) {
+            let outcome = match outcome {
+                ReadOutcome::Ready { index } => Ok(index),
+                ReadOutcome::Failed { why } => Err(why.into()),
+            };
+            answer(reply, outcome);
+        }
+    }
+
+    /// Refuses what was never looked at, as the shard ends.
+    pub(super) fn refuse(&mut self, work: Work) {
+        for part in work.frames {
+            if let Some((answer, item)) = part.answer {
+                answer.settle(item, Err(transport::RefusalReason::ShuttingDown));
+            }
+        }
+        for request in work.requests {
+            match request {
+                Request::Propose { reply, .. } => {
+                    answer(reply, ProposalOutcome::Refused(Refusal::Stopped));
+                }
+                Request::Read { reply, .. } => {
+                    answer(reply, Err(ReadFailed::Refused(Refusal::Stopped)));
+                }
+                Request::Transfer { reply, .. } => answer(reply, Err(Refusal::Stopped)),
+                // Dropped unanswered, they say the same.
+                Request::Status { .. } | Request::Create { .. } | Request::Drain { .. } => {}
+            }
+        }
+    }
+}

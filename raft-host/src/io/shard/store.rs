@@ -1,0 +1,186 @@
+//! The shard's writes: staged as the core wants them, flushed once a turn, and matched with what
+//! the log says is durable. What the log has no room for waits here, each group's in its order; the
+//! core holds back what depends on it.
+//!
+//! - T1: while a write of a group waits here, every later one of that group waits behind it.
+//! - T2: a write is reported durable once, after all of it is.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::id::{GroupId, StoreSeq};
+use crate::io::failure::HostFailure;
+use crate::log::api::Change;
+use crate::log::{GroupView, ShardLog, SubmitError, Token};
+
+type View = Rc<RefCell<GroupView>>;
+
+type Writes = VecDeque<(Option<StoreSeq>, Change)>;
+
+struct Held {
+    view: View,
+    writes: Writes,
+}
+
+/// The writes of one shard.
+pub(super) struct Stores {
+    log: ShardLog,
+    /// Staged or flushed, not yet durable, in the order of their tokens.
+    waiting: VecDeque<(Token, GroupId, StoreSeq)>,
+    held: BTreeMap<GroupId, Held>,
+    /// Entries are refused: no space, or the cap.
+    full: bool,
+}
+
+impl Stores {
+    pub(super) fn new(log: ShardLog) -> Self {
+        Self {
+            log,
+            waiting: VecDeque::new(),
+            held: BTreeMap::new(),
+            full: false,
+        }
+    }
+
+    /// The end of a group that isn't in the log yet.
+    pub(super) fn new_group(&self, group: GroupId) -> GroupView {
+        self.log.new_group(group)
+    }
+
+    /// Whether the log takes no entries now.
+    pub(super) fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Writes that wait here.
+    pub(super) fn held(&self) -> u64 {
+        let held: usize = self.held.values().map(|held| held.writes.len()).sum();
+        held as u64
+    }
+
+    /// Takes a write of the core.
+    pub(super) fn store(
+        &mut self,
+        view: &View,
+        group: GroupId,
+        seq: Option<StoreSeq>,
+        change: Change,
+    ) -> Result<(), HostFailure> {
+        if let Some(held) = self.held.get_mut(&group) {
+            held.writes.push_back((seq, change));
+            return Ok(());
+        }
+        let mut writes = VecDeque::from([(seq, change)]);
+        self.stage(view, group, &mut writes)?;
+        if !writes.is_empty() {
+            let view = Rc::clone(view);
+            self.held.insert(group, Held { view, writes });
+        }
+        Ok(())
+    }
+
+    /// Stages from the front what there is room for, and leaves the rest.
+    fn stage(
+        &mut self,
+        view: &View,
+        group: GroupId,
+        writes: &mut Writes,
+    ) -> Result<(), HostFailure> {
+        while let Some((seq, change)) = writes.pop_front() {
+            match self.log.stage(&mut view.borrow_mut(), change.clone()) {
+                Ok(token) => {
+                    if let Some(seq) = seq {
+                        self.waiting.push_back((token, group, seq));
+                    }
+                }
+                Err(error @ SubmitError::TooLarge { .. }) => {
+                    let (front, rest) = halves(change).ok_or_else(|| fatal(group, error))?;
+                    writes.push_front((seq, rest));
+                    writes.push_front((None, front));
+                }
+                Err(error) if is_for_now(&error) => {
+                    self.full |= !matches!(error, SubmitError::Busy { .. });
+                    writes.push_front((seq, change));
+                    return Ok(());
+                }
+                Err(error) => return Err(fatal(group, error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tries again what waits here.
+    pub(super) fn retry(&mut self) -> Result<(), HostFailure> {
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        self.full = false;
+        for (group, mut held) in std::mem::take(&mut self.held) {
+            self.stage(&held.view, group, &mut held.writes)?;
+            if !held.writes.is_empty() {
+                self.held.insert(group, held);
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands what was staged to the log thread.
+    pub(super) fn flush(&mut self) -> Result<(), HostFailure> {
+        match self.log.flush() {
+            Ok(_) => Ok(()),
+            Err(error) => Err(fatal(GroupId::new(0), error)),
+        }
+    }
+
+    /// Everything up to this token is durable: gives the core's writes among it.
+    pub(super) fn on_durable(&mut self, token: Token) -> Vec<(GroupId, StoreSeq)> {
+        let mut durable = Vec::new();
+        while let Some((staged, group, seq)) = self.waiting.front().copied() {
+            if staged > token {
+                break;
+            }
+            self.waiting.pop_front();
+            durable.push((group, seq));
+        }
+        durable
+    }
+}
+
+/// Whether it may be taken later.
+fn is_for_now(error: &SubmitError) -> bool {
+    matches!(
+        error,
+        SubmitError::Busy { .. } | SubmitError::CapReached { .. } | SubmitError::DiskFull
+    )
+}
+
+fn fatal(group: GroupId, error: SubmitError) -> HostFailure {
+    if let SubmitError::Failed(failure) = error {
+        return HostFailure::Log(failure);
+    }
+    let source = Arc::new(error);
+    HostFailure::Store { group, source }
+}
+
+/// A write that is too large for one batch of the log, as two: the hard state and the first half of
+/// the entries, and the rest. Between the two the log stands as if less had been appended.
+fn halves(change: Change) -> Option<(Change, Change)> {
+    let Change::Write {
+        hard_state,
+        mut entries,
+    } = change
+    else {
+        return None;
+    };
+    if entries.len() < 2 {
+        return None;
+    }
+    let rest = entries.split_off(entries.len() / 2);
+    let write = |hard_state, entries| Change::Write {
+        hard_state,
+        entries,
+    };
+    Some((write(hard_state, entries), write(None, rest)))
+}

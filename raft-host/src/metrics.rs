@@ -1,0 +1,152 @@
+//! What a host counts and where it stands, as `Host::stats` gives it: the cores' own counters,
+//! the shell's, the log's health and the links' status. Published by the shards' threads once a
+//! heartbeat interval; nothing here decides anything.
+
+use crate::id::{Index, NodeId, ShardId, Term};
+use crate::io::HostFailure;
+use crate::log::Health;
+use crate::proto::consensus::Role;
+use crate::proto::host::HostStats;
+
+/// Where a group's replica on this node stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupStatus {
+    /// Its role.
+    pub role: Role,
+    /// Its term.
+    pub term: Term,
+    /// The leader's node, if one is known.
+    pub leader: Option<NodeId>,
+    /// What it knows to be committed.
+    pub commit: Index,
+    /// Its last index, durable or not.
+    pub last: Index,
+    /// What its state machine has applied.
+    pub applied: Index,
+    /// The last index that its log has forgotten.
+    pub compacted: Index,
+}
+
+/// How a shard's groups stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupCounts {
+    /// All.
+    pub total: u64,
+    /// Led here.
+    pub leading: u64,
+    /// Following a known leader.
+    pub following: u64,
+    /// Without a known leader.
+    pub leaderless: u64,
+    /// Times that a group here got another leader.
+    pub leader_changes: u64,
+}
+
+impl GroupCounts {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.total += other.total;
+        self.leading += other.leading;
+        self.following += other.following;
+        self.leaderless += other.leaderless;
+        self.leader_changes += other.leader_changes;
+    }
+}
+
+/// What one shard has counted, and how it stands.
+#[derive(Clone, Debug)]
+pub struct ShardStats {
+    /// Which shard.
+    pub shard: ShardId,
+    /// Its groups.
+    pub groups: GroupCounts,
+    /// What its core counted.
+    pub core: HostStats,
+    /// Proposals and reads that wait.
+    pub waiting: u64,
+    /// Proposals that ended, and how.
+    pub proposals: OutcomeCounts,
+    /// Bytes handed to the log and not durable.
+    pub store_pending_bytes: u64,
+    /// Writes that the log has no room for now.
+    pub stores_held: u64,
+    /// Turns of the thread.
+    pub turns: u64,
+    /// Frames stepped, each lane.
+    pub control_frames_in: u64,
+    /// Frames stepped on bulk.
+    pub bulk_frames_in: u64,
+    /// Control bodies made.
+    pub control_bodies: u64,
+    /// Bulk bodies made.
+    pub bulk_bodies: u64,
+    /// Answers that came too late for their frame's reply.
+    pub answers_late: u64,
+    /// Frames of peers that no correct one sends.
+    pub frames_bad: u64,
+    /// Frames that the core had no room for, or whose link was not up.
+    pub frames_busy: u64,
+    /// Times that bulk had to wait for room.
+    pub bulk_blocked: u64,
+    /// Times that the disk made nothing durable for an election timeout.
+    pub disk_stalls: u64,
+}
+
+/// Proposals, by how they ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutcomeCounts {
+    /// Committed and applied.
+    pub committed: u64,
+    /// Without effect.
+    pub refused: u64,
+    /// Of unknown fate.
+    pub unknown: u64,
+}
+
+/// A host at one moment.
+#[derive(Clone, Debug)]
+pub struct Stats {
+    /// The node.
+    pub node: NodeId,
+    /// The groups of all shards.
+    pub groups: GroupCounts,
+    /// The shards.
+    pub shards: Vec<ShardStats>,
+    /// The log.
+    pub log: Health,
+    /// The links.
+    pub transport: transport::io::Status,
+    /// Why the node has stopped, if it has.
+    pub failure: Option<HostFailure>,
+}
+
+impl Stats {
+    /// Whether every group here knows a leader.
+    #[must_use]
+    pub fn is_led(&self) -> bool {
+        self.groups.leaderless == 0
+    }
+}
+
+impl ShardStats {
+    pub(crate) fn new(shard: ShardId) -> Self {
+        Self {
+            shard,
+            groups: GroupCounts::default(),
+            core: HostStats::default(),
+            waiting: 0,
+            proposals: OutcomeCounts::default(),
+            store_pending_bytes: 0,
+            stores_held: 0,
+            turns: 0,
+            control_frames_in: 0,
+            bulk_frames_in: 0,
+            control_bodies: 0,
+            bulk_bodies: 0,
+            answers_late: 0,
+            frames_bad: 0,
+            frames_busy: 0,
+            bulk_blocked: 0,
+            disk_stalls: 0,
+        }
+    }
+}

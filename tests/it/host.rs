@@ -1,0 +1,520 @@
+//! Three hosts in one process, over real TLS and real log files: groups get leaders, commands are
+//! applied everywhere, nodes come back on their files, and without a quorum every caller is told
+//! so in time.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use raft_host::config::{GroupConfig, HostConfig, RAFT_DEFAULTS, RawHostConfig};
+use raft_host::error::{ProposalOutcome, ReadFailed, Refusal, UnknownCause};
+use raft_host::id::{GroupId, Index, NodeId};
+use raft_host::io::{
+    Applied, Committed, Consistency, Final, MachineError, ProposeOptions, StartError,
+};
+use raft_host::log::RawLogConfig;
+use raft_host::metrics::Stats;
+use raft_host::proto::consensus::Role;
+use raft_host::{Host, StateMachine, Storage};
+use tempfile::TempDir;
+use tests::certs::{Fleet, node};
+use tests::node::free_address;
+use tests::process::run;
+use tests::{log_to_test, soon};
+use transport::{Config, Lane};
+
+const MULTIGROUP: &str = env!("CARGO_BIN_EXE_multigroup-under-test");
+const REPLICATED_MAP: &str = env!("CARGO_BIN_EXE_replicated-map");
+
+/// The commands that one replica has applied, in order.
+type Applies = Arc<Mutex<Vec<(Index, Bytes)>>>;
+/// By group.
+type Journal = Arc<Mutex<BTreeMap<GroupId, Applies>>>;
+
+/// Notes what it applies, and answers with the command's length. Lost at a restart.
+struct Journaled {
+    applied: Applied,
+    applies: Applies,
+}
+
+impl StateMachine for Journaled {
+    fn applied(&self) -> Applied {
+        self.applied
+    }
+
+    fn apply(&mut self, batch: &[Committed]) -> Result<Vec<Bytes>, MachineError> {
+        let mut applies = self.applies.lock().expect("no applier panicked");
+        let mut replies = Vec::new();
+        for entry in batch {
+            assert_eq!(entry.index, self.applied.index.next(), "a gap");
+            assert!(entry.term >= self.applied.term, "terms fell");
+            let (index, term) = (entry.index, entry.term);
+            self.applied = Applied { index, term };
+            if entry.command == "fail" {
+                return Err(MachineError::failed("the test asked for it"));
+            }
+            if !entry.command.is_empty() {
+                applies.push((entry.index, entry.command.clone()));
+            }
+            replies.push(Bytes::from(entry.command.len().to_string()));
+        }
+        Ok(replies)
+    }
+}
+
+struct Node {
+    host: Host,
+    journal: Journal,
+}
+
+struct Cluster {
+    fleet: Fleet,
+    dir: TempDir,
+    addresses: BTreeMap<u32, SocketAddr>,
+    groups: u64,
+    shards: u16,
+    nodes: BTreeMap<u32, Node>,
+    /// What was acknowledged, by group.
+    acknowledged: BTreeMap<GroupId, Vec<Bytes>>,
+}
+
+impl Cluster {
+    fn new(groups: u64, shards: u16) -> Self {
+        log_to_test();
+        Self {
+            fleet: Fleet::new("dev"),
+            dir: TempDir::new().expect("a temporary folder"),
+            addresses: (1..=3).map(|node| (node, free_address())).collect(),
+            groups,
+            shards,
+            nodes: BTreeMap::new(),
+            acknowledged: BTreeMap::new(),
+        }
+    }
+
+    async fn started(groups: u64, shards: u16) -> Self {
+        let mut cluster = Self::new(groups, shards);
+        for node in 1..=3 {
+            cluster.start(node).await;
+        }
+        cluster.wait_led().await;
+        cluster
+    }
+
+    fn group_ids(&self) -> impl Iterator<Item = GroupId> + use<> {
+        (1..=self.groups).map(GroupId::new)
+    }
+
+    async fn try_start(&self, number: u32) -> Result<Node, StartError> {
+        let folder = self.dir.path().join(format!("node-{number}"));
+        let storage = Storage::open(folder).expect("a folder");
+        let others = self.addresses.iter().filter(|(peer, _)| **peer != number);
+        let peers = others.map(|(&peer, address)| (node(peer), address.to_string()));
+        let links = Config::new(
+            self.fleet.identity(number),
+            storage.incarnation(),
+            storage.boot(),
+            self.addresses[&number],
+            peers.collect(),
+        );
+        let nodes = [1, 2, 3].map(NodeId::new);
+        let groups = self.group_ids().map(|id| GroupConfig::spread(id, &nodes));
+        let log = RawLogConfig {
+            segment_bytes: 256 << 10,
+            bytes_max: 64 << 20,
+            ..RawLogConfig::default()
+        };
+        let shell = RawHostConfig {
+            shards: Some(self.shards),
+            ..RawHostConfig::default()
+        };
+        let config = HostConfig::new(
+            RAFT_DEFAULTS.try_into().expect("a configuration"),
+            log.try_into().expect("a configuration"),
+            shell,
+            groups.collect(),
+        );
+        let journal = Journal::default();
+        let machines = {
+            let journal = Arc::clone(&journal);
+            move |group| -> Result<Box<dyn StateMachine>, MachineError> {
+                let applies = Applies::default();
+                let mut journal = journal.lock().expect("a whole journal");
+                journal.insert(group, Arc::clone(&applies));
+                let applied = Applied::default();
+                Ok(Box::new(Journaled { applied, applies }))
+            }
+        };
+        let credentials = self.fleet.credentials(number);
+        let config = config.expect("a configuration");
+        let host = Host::start(config, storage, links, credentials, machines).await?;
+        Ok(Node { host, journal })
+    }
+
+    async fn start(&mut self, number: u32) {
+        let started = self.try_start(number).await.expect("a started host");
+        self.nodes.insert(number, started);
+    }
+
+    async fn stop(&mut self, number: u32) -> Final {
+        let node = self.nodes.remove(&number).expect("a running node");
+        soon("a stopped host", node.host.shut_down()).await
+    }
+
+    fn stats(&self, number: u32) -> Stats {
+        self.nodes[&number].host.stats().expect("a running host")
+    }
+
+    /// Until each running node knows a leader for each group, and that leader says so itself.
+    async fn wait_led(&self) {
+        let led = async {
+            while !self.is_led() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        soon("a leader for every group", led).await;
+    }
+
+    fn is_led(&self) -> bool {
+        let all: Vec<_> = self.nodes.keys().map(|node| self.stats(*node)).collect();
+        let leading: u64 = all.iter().map(|stats| stats.groups.leading).sum();
+        let whole = |stats: &Stats| stats.is_led() && stats.groups.total == self.groups;
+        leading == self.groups && all.iter().all(whole)
+    }
+
+    async fn leader(&self, group: GroupId) -> Option<u32> {
+        for (number, node) in &self.nodes {
+            let status = node.host.group(group).status().await?;
+            if status.role == Role::Leader {
+                return Some(*number);
+            }
+        }
+        None
+    }
+
+    /// Proposes until some node takes it: a refusal is proven without effect.
+    async fn commit(&mut self, group: GroupId, command: &str) -> u32 {
+        let taken = async {
+            loop {
+                for (number, node) in &self.nodes {
+                    let options = ProposeOptions::within(Duration::from_secs(8));
+                    let at = node.host.group(group);
+                    match at.propose(command.to_owned(), options).await {
+                        ProposalOutcome::Committed { result, .. } => {
+                            assert_eq!(result, command.len().to_string(), "its own reply");
+                            return *number;
+                        }
+                        ProposalOutcome::Refused(_) => {}
+                        other => panic!("{command} in {group}: {other:?}"),
+                    }
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let leader = soon("a committed command", taken).await;
+        let list = self.acknowledged.entry(group).or_default();
+        list.push(Bytes::copy_from_slice(command.as_bytes()));
+        leader
+    }
+
+    async fn commit_everywhere(&mut self, word: &str) {
+        for group in self.group_ids() {
+            self.commit(group, &format!("{word}-{group}")).await;
+        }
+    }
+
+    fn applies(&self, number: u32, group: GroupId) -> Vec<(Index, Bytes)> {
+        let journal = self.nodes[&number].journal.lock().expect("a whole journal");
+        let applies = journal[&group].lock().expect("no applier panicked");
+        applies.clone()
+    }
+
+    /// Until all running nodes have applied the same, with all that was acknowledged, each once.
+    async fn wait_equal(&self) {
+        for group in self.group_ids() {
+            let acknowledged = self.acknowledged.get(&group).cloned().unwrap_or_default();
+            let equal = async {
+                loop {
+                    let mut all = self.nodes.keys().map(|node| self.applies(*node, group));
+                    let first = all.next().expect("a running node");
+                    let held = |command| first.iter().filter(|(_, c)| c == command).count();
+                    if all.all(|other| other == first) && acknowledged.iter().all(|c| held(c) == 1)
+                    {
+                        return;
+                    }
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            };
+            soon(&format!("equal replicas of group {group}"), equal).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_group_is_led_and_its_commands_are_applied_on_all_nodes() {
+    let mut cluster = Cluster::started(30, 2).await;
+    for word in ["one", "two", "three"] {
+        cluster.commit_everywhere(word).await;
+    }
+    cluster.wait_equal().await;
+    for number in 1..=3 {
+        let stats = cluster.stats(number);
+        assert_eq!(stats.groups.total, 30);
+        assert_eq!(stats.failure.map(|failure| failure.to_string()), None);
+        let bad: u64 = stats.shards.iter().map(|shard| shard.frames_bad).sum();
+        assert_eq!(bad, 0, "no correct node is called a liar");
+    }
+    // A linearizable read is served at every replica, leader or not.
+    for group in cluster.group_ids().take(6) {
+        let newest = cluster.applies(1, group).last().expect("a command").0;
+        for node in cluster.nodes.values() {
+            let reading = node.host.group(group);
+            let read = reading.read(Consistency::Linearizable, Duration::from_secs(5));
+            let index = read.await.expect("a served read");
+            assert!(index >= newest, "{index} is before {newest}");
+        }
+    }
+    for number in 1..=3 {
+        let ended = cluster.stop(number).await;
+        assert_eq!(ended.abandoned, 0);
+        for lane in ended.stats.transport.lanes {
+            assert!(lane.account.is_exact(), "started = ended + live: {lane:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_was_dropped_catches_up_on_its_files() {
+    let mut cluster = Cluster::started(9, 2).await;
+    cluster.commit_everywhere("before").await;
+    let dropped = cluster.nodes.remove(&2).expect("a running node");
+    tokio::task::spawn_blocking(move || drop(dropped.host))
+        .await
+        .expect("a dropped host");
+    for round in 0..5 {
+        cluster.commit_everywhere(&format!("without-{round}")).await;
+    }
+    cluster.start(2).await;
+    cluster.wait_led().await;
+    // Catching up needs no new writes.
+    cluster.wait_equal().await;
+    cluster.commit_everywhere("after").await;
+    cluster.wait_equal().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_quorum_every_caller_is_answered_by_its_deadline() {
+    let mut cluster = Cluster::started(9, 2).await;
+    cluster.commit_everywhere("before").await;
+    let group = GroupId::new(3);
+    let leader = cluster.leader(group).await.expect("a leader");
+    for number in (1..=3).filter(|number| *number != leader) {
+        cluster.stop(number).await;
+    }
+    let host = &cluster.nodes[&leader].host;
+    let within = Duration::from_millis(700);
+    let options = ProposeOptions {
+        within,
+        request_id: "request-7".into(),
+    };
+    let proposals = (0..50).map(|n| {
+        let (group, options) = (host.group(group), options.clone());
+        tokio::spawn(async move { group.propose(format!("lost-{n}"), options).await })
+    });
+    let proposals: Vec<_> = proposals.collect();
+    let (mut unknown, mut refused) = (0, 0);
+    for proposal in proposals {
+        let latest = within + Duration::from_millis(500);
+        let ended = tokio::time::timeout(latest, proposal).await;
+        match ended.expect("in time").expect("no panic") {
+            ProposalOutcome::Unknown { request_id, why } => {
+                assert_eq!(request_id, "request-7");
+                let known = [UnknownCause::Deadline, UnknownCause::LeadershipLost];
+                assert!(known.contains(&why), "{why}");
+                unknown += 1;
+            }
+            ProposalOutcome::Refused(_) => refused += 1,
+            other => panic!("without a quorum: {other:?}"),
+        }
+    }
+    assert_eq!(unknown + refused, 50);
+    let lonely = host.group(group);
+    let read = lonely.read(Consistency::Linearizable, within);
+    let read = soon("an end of the read", read).await;
+    assert!(
+        matches!(read, Err(ReadFailed::Refused(_) | ReadFailed::Failed(_))),
+        "{read:?}"
+    );
+    // The lonely leader steps down: from then on commands are refused, at once and by name.
+    let stepped_down = async {
+        while cluster.stats(leader).groups.leading > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    soon("no leader without a quorum", stepped_down).await;
+    let outcome = lonely.propose("later", options).await;
+    assert!(
+        matches!(outcome, ProposalOutcome::Refused(Refusal::NotLeader { .. })),
+        "{outcome:?}"
+    );
+    for number in (1..=3).filter(|number| *number != leader) {
+        cluster.start(number).await;
+    }
+    cluster.wait_led().await;
+    cluster.commit_everywhere("after").await;
+    cluster.wait_equal().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_restart_of_all_everything_acknowledged_is_there() {
+    let mut cluster = Cluster::started(15, 2).await;
+    for round in 0..4 {
+        cluster.commit_everywhere(&format!("round-{round}")).await;
+    }
+    for number in 1..=3 {
+        let dropped = cluster.nodes.remove(&number).expect("a running node");
+        tokio::task::spawn_blocking(move || drop(dropped.host))
+            .await
+            .expect("a dropped host");
+    }
+    for number in 1..=3 {
+        cluster.start(number).await;
+    }
+    cluster.wait_led().await;
+    cluster.commit_everywhere("again").await;
+    cluster.wait_equal().await;
+}
+
+/// H4: at most two beat frames a peer and round (here: one a shard), 24 bytes a group.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn beats_of_all_groups_are_batched_per_peer_and_round() {
+    let mut cluster = Cluster::started(30, 2).await;
+    cluster.commit_everywhere("some").await;
+    cluster.wait_equal().await;
+    let frames = |stats: &Stats| -> u64 {
+        let lanes = stats.transport.lanes.iter();
+        let control = lanes.filter(|lane| lane.lane == Lane::Control);
+        control.map(|lane| lane.stats.frames_begun).sum()
+    };
+    let rounds = |stats: &Stats| {
+        stats
+            .shards
+            .iter()
+            .map(|s| s.core.rounds)
+            .max()
+            .unwrap_or(0)
+    };
+    let before = cluster.stats(1);
+    // Rounds are to each of two peers.
+    let passed = async {
+        while rounds(&cluster.stats(1)) < rounds(&before) + 2 * 20 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon("twenty rounds to each peer", passed).await;
+    let after = cluster.stats(1);
+    let (sent, begun) = (
+        frames(&after) - frames(&before),
+        rounds(&after) - rounds(&before),
+    );
+    println!("{sent} control frames in {begun} rounds of a shard to a peer");
+    assert!(
+        sent <= 2 * begun,
+        "{sent} control frames in {begun} rounds to a peer"
+    );
+    for shard in &after.shards {
+        let core = shard.core;
+        assert!(core.beats_listed > 0, "no beat was listed");
+        assert!(
+            core.beat_bytes <= 24 * core.beats_listed + 80 * core.beat_frames,
+            "{core:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failing_state_machine_stops_its_node_and_names_it() {
+    let mut cluster = Cluster::started(3, 1).await;
+    let group = GroupId::new(2);
+    let leader = cluster.leader(group).await.expect("a leader");
+    let host = &cluster.nodes[&leader].host;
+    let options = ProposeOptions::within(Duration::from_secs(5));
+    let led = host.group(group);
+    let outcome = soon("an outcome", led.propose("fail", options)).await;
+    assert!(
+        matches!(
+            outcome,
+            ProposalOutcome::Unknown {
+                why: UnknownCause::Stopped,
+                ..
+            }
+        ),
+        "{outcome:?}"
+    );
+    let mut failure = host.failure();
+    let failed = soon("the failure", failure.wait_for(Option::is_some)).await;
+    let named = failed.expect("a running host").clone().expect("a failure");
+    assert!(named.to_string().contains("group 2"), "{named}");
+    let refused = led.propose("more", ProposeOptions::default()).await;
+    assert_eq!(refused, ProposalOutcome::Refused(Refusal::Stopped));
+    cluster.nodes.clear();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_that_is_in_use_or_holds_other_groups_is_refused() {
+    let mut cluster = Cluster::new(3, 1);
+    cluster.start(1).await;
+    let taken = cluster.try_start(1).await.err().expect("a refusal");
+    assert!(matches!(taken, StartError::Log(_)), "{taken:?}");
+    cluster.stop(1).await;
+    cluster.groups = 2;
+    // Nothing was written for the third group, as it never had a leader: there is nothing to miss.
+    cluster.start(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leadership_is_handed_over_when_asked() {
+    let mut cluster = Cluster::started(3, 1).await;
+    let group = GroupId::new(1);
+    let old = cluster.leader(group).await.expect("a leader");
+    let new = old % 3 + 1;
+    let asked = cluster.nodes[&old].host.group(group);
+    let handed = asked.transfer_leader(raft_host::id::ReplicaId::new(new.into()));
+    handed.await.expect("a transfer");
+    let taken_over = async {
+        while cluster.leader(group).await != Some(new) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    soon("another leader", taken_over).await;
+    assert_eq!(cluster.commit(group, "under the new one").await, new);
+}
+
+#[tokio::test]
+async fn the_example_replicates_its_map() {
+    let dir = TempDir::new().expect("a temporary folder");
+    for arguments in [
+        &["certs", "init", "--dir", "demo", "--cluster", "demo"][..],
+        &["certs", "node", "--dir", "demo", "--node", "1"],
+        &["certs", "node", "--dir", "demo", "--node", "2"],
+        &["certs", "node", "--dir", "demo", "--node", "3"],
+    ] {
+        let made = run(MULTIGROUP, dir.path(), arguments).await;
+        assert_eq!(made.code, Some(0), "{arguments:?}: {}", made.stderr);
+    }
+    // The nodes listen on the three ports after the base.
+    let base = (free_address().port() & !3).to_string();
+    let ended = run(REPLICATED_MAP, dir.path(), &["demo", &base]).await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(
+        ended.stdout.contains("written: Committed"),
+        "{}",
+        ended.stdout
+    );
+    for node in 1..=3 {
+        let read = format!("node {node} reads Some(\"green\")");
+        assert!(ended.stdout.contains(&read), "{}", ended.stdout);
+    }
+}
