@@ -1,12 +1,17 @@
 //! Replies of a server as a client reads them: RESP2 bytes to values, bounded in every direction,
 //! since a client must not be brought down by what it dialled. Pure; knows no command.
 
+use std::fmt;
+
 use bytes::Bytes;
 use thiserror::Error;
 
 use crate::limits::{
     ANSWER_BYTES_MAX, ANSWER_DEPTH_MAX, ANSWER_ITEMS_MAX, LENGTH_DIGITS_MAX, LINE_BYTES_MAX,
 };
+
+/// Bytes of a string that a sentence repeats.
+const SHOWN_BYTES_MAX: usize = 100;
 
 /// One reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +59,22 @@ pub enum AnswerError {
     /// More came than was asked for.
     #[error("a reply came that nothing asked for")]
     Unasked,
+}
+
+/// For a sentence: a long string is cut.
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Word(bytes) | Self::Bulk(bytes) => {
+                let shown = &bytes[..bytes.len().min(SHOWN_BYTES_MAX)];
+                write!(f, "\"{}\"", shown.escape_ascii())
+            }
+            Self::Error(line) => f.write_str(line.trim_end()),
+            Self::Integer(number) => number.fmt(f),
+            Self::Nil => f.write_str("no value"),
+            Self::Array(items) => write!(f, "an array of {}", items.len()),
+        }
+    }
 }
 
 impl Answer {
@@ -225,6 +246,14 @@ mod tests {
         for end in 0..bytes.len() {
             assert_eq!(Answer::read(&bytes[..end]), Ok(None), "cut at {end}");
         }
+    }
+
+    #[test]
+    fn in_a_sentence_an_error_is_itself_and_a_long_string_is_cut() {
+        assert_eq!(whole(b"-NOLEADER 7\r\n").to_string(), "NOLEADER 7");
+        assert_eq!(whole(b"$3\r\na\r\n\r\n").to_string(), r#""a\r\n""#);
+        assert_eq!(whole(&bulk(5000)).to_string().len(), SHOWN_BYTES_MAX + 2);
+        assert_eq!(whole(b"*2\r\n:1\r\n:2\r\n").to_string(), "an array of 2");
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub enum FactsError {
     #[error("no endpoint is given")]
     NoEndpoint,
     /// A server answered, and not as a node of a cluster would.
-    #[error("{endpoint} is no node of a cluster: it answered {got:?} to {to}")]
+    #[error("{endpoint} is no node of a cluster: it answered {to} with: {got}")]
     NotANode {
         /// Who.
         endpoint: Endpoint,

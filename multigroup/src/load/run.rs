@@ -82,7 +82,7 @@ pub enum LoadError {
         source: CallError,
     },
     /// A key couldn't be made, since no node would.
-    #[error("can't create key {key}: {endpoint} answered {got:?}")]
+    #[error("can't create key {key}: {endpoint} answered {got}")]
     Refused {
         /// The key.
         key: String,
