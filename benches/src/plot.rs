@@ -108,7 +108,7 @@ fn draw_panel(
         .configure_mesh()
         .x_desc(&*panel.x)
         .y_desc(&*panel.y)
-        .x_label_formatter(&|x| crate::report::figure(x.round()).replace(".00", ""))
+        .x_label_formatter(&|x| format!("{x:.0}"))
         .y_label_formatter(&|y| crate::report::figure(*y))
         .light_line_style(WHITE.mix(0.0))
         .draw()?;
