@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use tests::certs::Fleet;
+use tests::certs::{Fleet, node};
 use tests::node::{Delivery, NodeOptions, TestNode, free_address};
 use tests::relay::{Flow, Relay};
 use tests::soon;
 use transport::config::RawTuning;
-use transport::io::{Direction, Event};
+use transport::io::{Direction, Event, LaneState, SendOptions, clock};
 use transport::receipt::OutcomeKind;
-use transport::{Answer, Lane, Outcome, RefusalReason, SessionEnd, Stage};
+use transport::{Amount, Answer, Label, Lane, Outcome, RefusalReason, SessionEnd, Stage};
 
 #[tokio::test]
 async fn frames_cross_both_lanes_in_both_directions_and_are_answered() {
@@ -264,12 +264,123 @@ async fn what_waits_is_sent_once_the_peer_is_there() {
 }
 
 #[tokio::test]
-async fn a_node_that_shuts_down_says_so_and_lets_what_it_sent_finish() {
+async fn a_node_that_shuts_down_says_so() {
     let fleet = Fleet::new("dev");
     let (one, mut two) = TestNode::pair(&fleet, RawTuning::default()).await;
     let receipt = one.send(2, Lane::Bulk, "last words");
+    two.delivery().await.slot.taken();
+    assert_eq!(
+        soon("an outcome", receipt).await,
+        Outcome::Replied(Bytes::new())
+    );
+    let status = soon("a stopped node", one.stop()).await;
+    for lane in &status.lanes {
+        assert_eq!(lane.state, LaneState::Closed);
+        assert_eq!(lane.last_end, Some(SessionEnd::ShutDown));
+    }
+    let down = |event: &Event| match event {
+        Event::SessionDown {
+            direction: Direction::Inbound,
+            end,
+            ..
+        } => Some(end.to_string()),
+        _ => None,
+    };
+    for _ in Lane::ALL {
+        let end = two.event("the end of an inbound session", down).await;
+        assert_eq!(end, "ended by the peer: it is shutting down");
+    }
+    let received = two.stop().await.received;
+    assert_eq!(
+        received
+            .iter()
+            .map(|lane| lane.stats.frames)
+            .collect::<Vec<_>>(),
+        [0, 1]
+    );
+}
+
+/// Two nodes whose four sessions are up and are never closed for want of a reply.
+async fn both_ways_up(fleet: &Fleet) -> (TestNode, TestNode) {
+    let tuning = RawTuning {
+        reply_timeout_ms: 3_600_000,
+        ..RawTuning::default()
+    };
+    let (mut one, mut two) = TestNode::pair(fleet, tuning).await;
+    // Bulk comes up after control.
+    let (forth, back) = (one.send(2, Lane::Bulk, "up"), two.send(1, Lane::Bulk, "up"));
+    two.delivery().await.slot.taken();
+    one.delivery().await.slot.taken();
+    soon("two outcomes", async { (forth.await, back.await) }).await;
+    (one, two)
+}
+
+/// Control was idle and closed at once, which ended bulk at the peer with its answer still owed; and
+/// a lane whose last reply came during the drain slept on to the drain's end.
+#[tokio::test]
+async fn what_was_sent_on_either_lane_finishes_before_a_shutdown_and_ends_it() {
+    for lane in Lane::ALL {
+        let fleet = Fleet::new("dev");
+        let (one, mut two) = both_ways_up(&fleet).await;
+        let receipt = one.send(2, lane, "last words");
+        let held = two.delivery().await;
+        let mut events = one.transport.subscribe();
+        let began = clock::now();
+        // An hour to drain: only the answer can end it in time.
+        let stopping = tokio::spawn(one.transport.shut_down(Duration::from_secs(3600)));
+        // The lane that owes nothing may end; the other one must not.
+        let idle = Lane::ALL
+            .into_iter()
+            .find(|other| *other != lane)
+            .expect("another lane");
+        if idle == Lane::Bulk {
+            soon("the idle lane's end", async {
+                while !matches!(events.recv().await, Ok(Event::SessionDown { .. })) {}
+            })
+            .await;
+        } else {
+            let beat = two.send(1, Lane::Control, "still here");
+            drop(one.deliveries);
+            drop(soon("an outcome", beat).await);
+        }
+        assert_eq!(receipt.outcome(), None, "it is waited for");
+        held.slot.taken();
+        assert_eq!(
+            soon("an outcome", receipt).await,
+            Outcome::Replied(Bytes::new())
+        );
+        soon("a stopped node", stopping)
+            .await
+            .expect("a clean stop");
+        assert!(clock::now() - began < Duration::from_secs(3600));
+        two.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_owes_an_answer_on_bulk_gives_it_before_it_stops() {
+    let fleet = Fleet::new("dev");
+    let (one, mut two) = both_ways_up(&fleet).await;
+    let receipt = one.send(2, Lane::Bulk, "owed");
     let held = two.delivery().await;
-    let stopping = tokio::spawn(one.stop());
+    let mut one_events = one.transport.subscribe();
+    let stopping = tokio::spawn(two.transport.shut_down(Duration::from_secs(3600)));
+    // Its own lanes have closed, so the drain of what it accepted is next.
+    soon("the other direction's end", async {
+        let mut ended = 0;
+        while ended < 2 {
+            let inbound = matches!(
+                one_events.recv().await,
+                Ok(Event::SessionDown {
+                    direction: Direction::Inbound,
+                    ..
+                })
+            );
+            ended += u32::from(inbound);
+        }
+    })
+    .await;
+    assert_eq!(receipt.outcome(), None, "its session is held");
     held.slot.taken();
     assert_eq!(
         soon("an outcome", receipt).await,
@@ -278,17 +389,38 @@ async fn a_node_that_shuts_down_says_so_and_lets_what_it_sent_finish() {
     soon("a stopped node", stopping)
         .await
         .expect("a clean stop");
-    let end = two
-        .event("the end of an inbound session", |event| match event {
-            Event::SessionDown {
-                direction: Direction::Inbound,
-                lane: Lane::Control,
-                end,
-                ..
-            } => Some(end.to_string()),
-            _ => None,
-        })
-        .await;
-    assert_eq!(end, "ended by the peer: it is shutting down");
-    two.stop().await;
+    one.stop().await;
+}
+
+#[tokio::test]
+async fn revoking_a_label_ends_what_carries_it_and_nothing_without_one() {
+    let fleet = Fleet::new("dev");
+    let (one, mut two) = TestNode::pair(&fleet, RawTuning::default()).await;
+    let peer = one.transport.peer(node(2)).expect("a peer");
+    let mut room = peer
+        .try_reserve(Lane::Control, Amount::new(2, 100))
+        .expect("room");
+    let until = SendOptions::until(clock::now() + tests::PATIENCE);
+    let plain = room.send("plain".into(), until).expect("a receipt");
+    let label = Label::new(7);
+    let labelled = room
+        .send("labelled".into(), SendOptions { label, ..until })
+        .expect("a receipt");
+    drop(room);
+    peer.revoke_label(Label::NONE);
+    peer.revoke_label(label);
+    assert!(matches!(
+        soon("an outcome", labelled).await,
+        Outcome::Revoked { .. }
+    ));
+    let answered = async {
+        loop {
+            two.delivery().await.slot.taken();
+        }
+    };
+    tokio::select! {
+        outcome = plain => assert_eq!(outcome, Outcome::Replied(Bytes::new())),
+        () = answered => {}
+    }
+    drop((one.stop().await, two.stop().await));
 }

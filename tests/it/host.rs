@@ -419,7 +419,7 @@ async fn beats_of_all_groups_are_batched_per_peer_and_round() {
         frames(&after) - frames(&before),
         rounds(&after) - rounds(&before),
     );
-    println!("{sent} control frames in {begun} rounds of a shard to a peer");
+    tracing::info!("{sent} control frames in {begun} rounds of a shard to a peer");
     assert!(
         sent <= 2 * begun,
         "{sent} control frames in {begun} rounds to a peer"

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// How long a test waits for what should come at once. Only a failing test ever waits this long;
 /// no test passes because of it.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits for `future` as long as a test is patient.
 ///

@@ -1,56 +1,57 @@
-#![expect(clippy::print_stdout, reason = "an example shows what it does")]
 //! One of two nodes that exchange authenticated frames; README has the commands around it.
-//! Usage: `two_nodes DIR NODE BASE_PORT`, where DIR holds what `multigroup certs` made.
-use std::{env, error::Error, path::Path, sync::Arc, time::Duration};
-
-use tokio::sync::mpsc::{self, Sender};
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "shows it")]
+use std::{env::args, error::Error, path::Path, process::exit, sync::Arc, time::Duration};
+use tokio::{sync::mpsc, time::timeout};
 use transport::{Amount, Answer, Boot, Config, Credentials, Frame, Inbound, Incarnation, Lane};
-use transport::{PeerId, ReplySlot, SendOptions, TlsFiles, Transport, Verified, io::clock};
+use transport::{
+    Outcome, PeerId, ReplySlot, SendOptions, TlsFiles, Transport, Verified, io::clock,
+};
 
-struct Echo(Sender<Lane>);
+const LIMIT: Duration = Duration::from_secs(60);
+struct Echo(mpsc::Sender<Lane>);
 
 impl Inbound for Echo {
     fn deliver(&self, peer: PeerId, lane: Lane, frame: Verified<Frame>, slot: ReplySlot) {
         println!("node {peer} says on {lane}: {:?}", frame.items());
-        slot.answer(Answer::PerItem(
-            frame.into_items().into_iter().map(Ok).collect(),
-        ));
+        slot.answer(Answer::Taken("welcome".into()));
         self.0.try_send(lane).ok();
     }
 }
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let arguments: Vec<String> = env::args().collect();
-    let [_, dir, node, base] = &arguments[..] else {
-        return Err("usage: two_nodes DIR NODE BASE_PORT".into());
+async fn run(arguments: &[String]) -> Result<(), Box<dyn Error>> {
+    let [_, dir, node, listen, peer, address] = arguments else {
+        return Err("usage: two_nodes DIR NODE LISTEN PEER ADDRESS".into());
     };
-    let (node, base): (u16, u16) = (node.parse()?, base.parse()?);
-    let (other, path) = (3 - node, |name: &str| Path::new(dir).join(name));
-    let identity = format!("mraft://demo/node/{node}").parse()?;
-    let files = TlsFiles {
-        ca: path("ca/ca.pem"),
-        cert: path(&format!("node-{node}/cert.pem")),
-        key: path(&format!("node-{node}/key.pem")),
-        crl: None,
-    };
+    let identity = format!("mraft://dev/node/{node}").parse()?;
+    let file = |name: &str| Path::new(dir).join(name);
+    let [cert, key] = ["cert", "key"].map(|name| file(&format!("node-{node}/{name}.pem")));
+    let files = TlsFiles::new(file("ca/ca.pem"), cert, key);
     let credentials = Credentials::load(&files, &identity, clock::wall())?;
-    let peer: PeerId = other.to_string().parse()?;
-    let incarnation = Incarnation::new([u8::try_from(node)?; 16]);
-    let listen = ([127, 0, 0, 1], base + node).into();
-    let peers = [(peer, format!("127.0.0.1:{}", base + other))].into();
-    let config = Config::new(identity, incarnation, Boot::new(1), listen, peers);
-    let (sender, mut heard) = mpsc::channel(Lane::ALL.len());
+    let incarnation = Incarnation::new([node.len() as u8; 16]);
+    let (peer, peers) = (peer.parse()?, [(peer.parse()?, address.clone())].into());
+    let config = Config::new(identity, incarnation, Boot::new(1), listen.parse()?, peers);
+    let (sender, mut heard) = mpsc::channel(2);
     let transport = Transport::start(config, credentials, Arc::new(Echo(sender))).await?;
+    let link = transport.peer(peer)?;
     for lane in Lane::ALL {
-        let mut room = transport
-            .peer(peer)?
-            .try_reserve(lane, Amount::new(1, 64))?;
-        let options = SendOptions::until(clock::now() + Duration::from_secs(10));
-        let receipt = room.send(format!("hello from {node}").into(), options)?;
-        println!("node {peer} answers on {lane}: {:?}", receipt.await);
-        heard.recv().await;
+        let mut room = link.try_reserve(lane, Amount::new(1, 64))?;
+        let hello = format!("hello from {node}").into();
+        let receipt = room.send(hello, SendOptions::until(clock::now() + LIMIT))?;
+        let outcome = receipt.await;
+        println!("ours to node {peer} on {lane} ended as {outcome:?}");
+        let well = matches!(outcome, Outcome::Replied(_));
+        if !well || timeout(LIMIT, heard.recv()).await.is_err() {
+            let why = transport.status().lanes.swap_remove(0).last_end;
+            let why = why.map_or("it said nothing".into(), |end| end.to_string());
+            return Err(format!("no exchange with node {peer} on {lane}: {why}").into());
+        }
     }
-    transport.shut_down(Duration::from_secs(1)).await;
+    transport.shut_down(LIMIT).await;
     Ok(())
+}
+
+#[tokio::main]
+async fn main() {
+    let ended = run(&args().collect::<Vec<_>>()).await;
+    exit(ended.map_or_else(|error| (eprintln!("{error}"), 1).1, |()| 0));
 }

@@ -106,7 +106,8 @@ pub struct RawTuning {
     pub node_budget_bytes: u64,
     /// The age at which an unanswered control frame ends its session.
     pub reply_timeout_ms: u64,
-    /// How long a link may be up in one direction only before that is reported.
+    /// How long a link may be up in one direction only before that is reported. Checked, and not
+    /// acted on yet: a link counts as up in each direction on its own.
     pub dialback_timeout_ms: u64,
     /// How long connecting, the TLS handshake and the hello may take, each.
     pub handshake_timeout_ms: u64,

@@ -291,7 +291,10 @@ impl fmt::Display for Sequence {
 pub struct Label(u64);
 
 impl Label {
-    /// The label with this number.
+    /// No label: what carries it is never revoked by label.
+    pub const NONE: Self = Self(0);
+
+    /// The label with this number; 0 is [`Label::NONE`].
     #[must_use]
     pub const fn new(number: u64) -> Self {
         Self(number)

@@ -117,7 +117,7 @@ pub const HANDSHAKES_PER_SOURCE_MAX: usize = 16;
 /// told how many.
 pub const EVENTS_UNREAD_MAX: usize = 1024;
 
-/// How long a peer may take for the TCP connection, the TLS handshake and the hello together.
+/// How long a peer may take for the TCP connection, for the TLS handshake and for the hello, each.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a bulk session may go without an answer to any of its outstanding bytes (safety 18).

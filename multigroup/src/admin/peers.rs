@@ -27,6 +27,7 @@ pub fn lane_status(lane: &io::LaneStatus) -> PeerStatus {
             io::LaneState::Connecting => LaneState::Connecting,
             io::LaneState::Up => LaneState::Up,
             io::LaneState::Revoked => LaneState::Revoked,
+            io::LaneState::Closed => LaneState::Closed,
         },
         session: lane.session.map(|session| session.to_string()),
         incarnation: lane.incarnation.map(|incarnation| incarnation.to_string()),

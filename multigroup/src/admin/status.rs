@@ -109,6 +109,8 @@ pub enum LaneState {
     Up,
     /// The peer may not be spoken to.
     Revoked,
+    /// The transport has shut down.
+    Closed,
 }
 
 /// One lane towards one peer, over all its sessions.

@@ -343,22 +343,24 @@ impl Driven {
     fn leave(&mut self, lane: Lane, end: &SessionEnd) {
         drop(self.answers.close());
         let mut inbound = lock(&self.shared.inbound);
+        if let Some(peer) = self.shared.peers.get(&self.peer) {
+            let mut received = lock(&peer.lane(lane).received);
+            *received = received.plus(self.core.stats());
+        }
         let key = (self.peer, lane);
-        if inbound
+        let in_place = inbound
             .get(&key)
-            .is_some_and(|entry| entry.session == self.session)
-        {
+            .is_some_and(|entry| entry.session == self.session);
+        if in_place {
             inbound.remove(&key);
-            if lane == Lane::Control
-                && let Some(bulk) = inbound.get(&(self.peer, Lane::Bulk))
-            {
-                bulk.wish.send_if_modified(|wish| {
-                    let runs = *wish == Wish::Run;
-                    if runs {
-                        *wish = Wish::End(SessionEnd::ControlEnded);
+            match lane {
+                Lane::Control => end_with_control(inbound.get(&(self.peer, Lane::Bulk))),
+                // A control session that drains waits for this.
+                Lane::Bulk => {
+                    if let Some(control) = inbound.get(&(self.peer, Lane::Control)) {
+                        control.wish.send_modify(|_| ());
                     }
-                    runs
-                });
+                }
             }
         }
         drop(inbound);
@@ -370,6 +372,18 @@ impl Driven {
             end: end.clone(),
         });
     }
+}
+
+/// The end of control ends bulk, unless that is ending already.
+fn end_with_control(bulk: Option<&InboundShared>) {
+    let Some(bulk) = bulk else { return };
+    bulk.wish.send_if_modified(|wish| {
+        let runs = *wish == Wish::Run;
+        if runs {
+            *wish = Wish::End(SessionEnd::ControlEnded);
+        }
+        runs
+    });
 }
 
 impl SessionCore for Driven {
@@ -435,8 +449,13 @@ impl SessionCore for Driven {
         self.core.on_eof()
     }
 
+    /// A control session waits for its peer's bulk session, which would end with it.
     fn is_idle(&self) -> bool {
-        self.core.unanswered() == 0
+        let held_by_bulk = || {
+            self.up == Some(Lane::Control)
+                && lock(&self.shared.inbound).contains_key(&(self.peer, Lane::Bulk))
+        };
+        self.core.unanswered() == 0 && !held_by_bulk()
     }
 
     fn close_message(&mut self, end: &SessionEnd) -> Option<Bytes> {

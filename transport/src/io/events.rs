@@ -144,6 +144,8 @@ pub enum LaneState {
     Up,
     /// The peer may not be spoken to.
     Revoked,
+    /// The transport has shut down.
+    Closed,
 }
 
 /// One lane towards one peer.
@@ -192,6 +194,17 @@ pub struct InboundStatus {
     pub stats: InboundStats,
 }
 
+/// What a peer's lane has brought, over all sessions that it dialled.
+#[derive(Clone, Copy, Debug)]
+pub struct Received {
+    /// The peer.
+    pub peer: PeerId,
+    /// The lane.
+    pub lane: Lane,
+    /// The frames that came and the replies that went.
+    pub stats: InboundStats,
+}
+
 /// The listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AcceptorStatus {
@@ -212,6 +225,8 @@ pub struct Status {
     pub lanes: Vec<LaneStatus>,
     /// The sessions that peers dialled.
     pub inbound: Vec<InboundStatus>,
+    /// What each configured peer's lanes have brought, control before bulk.
+    pub received: Vec<Received>,
     /// The listener.
     pub acceptor: AcceptorStatus,
 }

@@ -214,6 +214,7 @@ impl Runner {
             }
         }
         self.driven.core.end_session(&SessionEnd::ShutDown);
+        self.driven.set_state(LaneState::Closed);
         self.driven.publish();
     }
 

@@ -11,5 +11,7 @@ mod shared;
 mod tls;
 mod transport;
 
-pub use events::{AcceptorStatus, Direction, Event, InboundStatus, LaneState, LaneStatus, Status};
+pub use events::{
+    AcceptorStatus, Direction, Event, InboundStatus, LaneState, LaneStatus, Received, Status,
+};
 pub use transport::{Peer, Room, SendOptions, StartError, Transport, UnknownPeer};

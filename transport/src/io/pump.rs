@@ -111,6 +111,8 @@ async fn drive(
                 while core.step(now)? {}
                 return Err(core.on_eof());
             }
+            // The last reply of a drain came in this very turn: nothing more will wake it.
+            ReadTurn::Idle if drain_until.is_some() && core.is_idle() => {}
             ReadTurn::Idle if !more_to_send => {
                 let due = [core.poll_timeout(), drain_until]
                     .into_iter()

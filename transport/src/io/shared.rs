@@ -1,6 +1,7 @@
 //! What the tasks of one transport share, each part with the one that writes it: the configuration,
 //! the credentials of the moment, who is on record, the published view of each lane and session.
-//! Locks here are leaves: none is held while another is taken, nor over an await.
+//! Locks here are leaves, but that of the accepted sessions, under which their views are read; none
+//! is held over an await.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -13,7 +14,7 @@ use crate::config::Config;
 use crate::error::{AuthorityEnded, PeerIncompatible, SessionEnd};
 use crate::id::{Incarnation, Label, Lane, NodeIdentity, PeerId, SessionId};
 use crate::io::credentials::Credentials;
-use crate::io::events::{AcceptorStatus, Event, InboundStatus, LaneState};
+use crate::io::events::{AcceptorStatus, Event, InboundStatus, LaneState, Received};
 use crate::io::pump::Wish;
 use crate::mailbox::Mailbox;
 use crate::proto::authority::{Authority, Judge};
@@ -58,6 +59,8 @@ pub(crate) struct LaneShared {
     pub(crate) mailbox: Mailbox<LaneMail>,
     /// The source has said that it has something; the lane is nudged with it.
     pub(crate) source_ready: AtomicBool,
+    /// What came in on this lane from the peer, over the sessions that have ended.
+    pub(crate) received: Mutex<InboundStats>,
     pub(crate) view: Mutex<LaneView>,
 }
 
@@ -155,6 +158,27 @@ impl Shared {
         event.log();
         // Nobody may be subscribed.
         drop(self.events.send(event));
+    }
+
+    /// What has come in over all sessions, ended and live.
+    pub(crate) fn received(&self) -> Vec<Received> {
+        let inbound = lock(&self.inbound);
+        let totals = self.peers.values().flat_map(|peer| {
+            let inbound = &inbound;
+            Lane::ALL.map(move |lane| {
+                let live = inbound
+                    .get(&(peer.id, lane))
+                    .map(|session| lock(&session.view).1);
+                let ended = *lock(&peer.lane(lane).received);
+                let stats = ended.plus(live.unwrap_or_default());
+                Received {
+                    peer: peer.id,
+                    lane,
+                    stats,
+                }
+            })
+        });
+        totals.collect()
     }
 
     /// How the accepted sessions stand.

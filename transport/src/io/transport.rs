@@ -70,20 +70,22 @@ pub struct UnknownPeer(pub PeerId);
 /// How an item is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendOptions {
-    /// When it ends as `Expired`, wherever it is. It travels with the frame as the time that is
-    /// left; a peer refuses a late frame unread.
+    /// When it ends as `Expired`, wherever it is; one in the past ends so at once, and is counted
+    /// like any other. The time that is left travels with the frame, and a peer refuses a late frame
+    /// unread. Items that share a frame share the latest of their deadlines there: the peer may act
+    /// on one that has just expired here, which its stage, `Written`, says.
     pub deadline: Instant,
     /// What it can be revoked under, together with others.
     pub label: Label,
 }
 
 impl SendOptions {
-    /// Until `deadline`, under no label of its own.
+    /// Until `deadline`, under no label.
     #[must_use]
     pub const fn until(deadline: Instant) -> Self {
         Self {
             deadline,
-            label: Label::new(0),
+            label: Label::NONE,
         }
     }
 }
@@ -92,9 +94,11 @@ impl SendOptions {
 pub struct Transport {
     shared: Arc<Shared>,
     local: SocketAddr,
-    outbound_wish: watch::Sender<Wish>,
+    /// What is wanted of the lanes, control's and bulk's.
+    outbound_wishes: [watch::Sender<Wish>; 2],
     inbound_wish: watch::Sender<Wish>,
-    lanes: JoinSet<()>,
+    /// The tasks of the lanes, control's and bulk's.
+    lanes: [JoinSet<()>; 2],
     acceptor: JoinSet<()>,
 }
 
@@ -119,6 +123,7 @@ fn open_peer(budget: &Budget, id: PeerId, address: &str) -> Arc<PeerShared> {
         account,
         mailbox: Mailbox::default(),
         source_ready: AtomicBool::new(false),
+        received: Mutex::default(),
         view: Mutex::new(LaneView::default()),
     };
     let [control, bulk] = budget.open_peer();
@@ -182,19 +187,19 @@ impl Transport {
         listener: TcpListener,
         inbound: Arc<dyn Inbound>,
     ) -> Self {
-        let (outbound_wish, inbound_wish) =
-            (watch::Sender::new(Wish::Run), watch::Sender::new(Wish::Run));
-        let (mut lanes, mut acceptor) = (JoinSet::new(), JoinSet::new());
+        let inbound_wish = watch::Sender::new(Wish::Run);
+        let outbound_wishes = Lane::ALL.map(|_| watch::Sender::new(Wish::Run));
+        let (mut lanes, mut acceptor) = (Lane::ALL.map(|_| JoinSet::new()), JoinSet::new());
         for peer in shared.peers.values() {
             for lane in Lane::ALL {
                 let task = LaneTask {
                     shared: Arc::clone(&shared),
                     peer: Arc::clone(peer),
                     lane,
-                    wish: outbound_wish.subscribe(),
+                    wish: outbound_wishes[lane as usize].subscribe(),
                     jitter_seed: random_bits(),
                 };
-                lanes.spawn(task.run());
+                lanes[lane as usize].spawn(task.run());
             }
         }
         let wish = inbound_wish.subscribe();
@@ -208,7 +213,7 @@ impl Transport {
         Self {
             shared,
             local,
-            outbound_wish,
+            outbound_wishes,
             inbound_wish,
             lanes,
             acceptor,
@@ -267,8 +272,11 @@ impl Transport {
                 peer.lane(lane).account.set_admission(Admission::Closed);
             }
         }
-        self.outbound_wish.send_replace(Wish::Drain(until));
-        join(&mut self.lanes).await;
+        // The end of control ends bulk, so bulk comes first, here and at the peers.
+        for lane in [Lane::Bulk, Lane::Control] {
+            self.outbound_wishes[lane as usize].send_replace(Wish::Drain(until));
+            join(&mut self.lanes[lane as usize]).await;
+        }
         self.inbound_wish.send_replace(Wish::Drain(until));
         join(&mut self.acceptor).await;
         status(&self.shared)
@@ -308,6 +316,7 @@ fn status(shared: &Shared) -> Status {
     Status {
         lanes,
         inbound: shared.inbound_status(),
+        received: shared.received(),
         acceptor: shared.acceptor.read(),
     }
 }
@@ -450,7 +459,9 @@ impl Room {
         self.reservation.left()
     }
 
-    /// Sends one item of it. Returns at once; what becomes of the item is in the receipt.
+    /// Sends one item of it. Returns at once; what becomes of the item is in the receipt. The largest
+    /// item of a lane is [`item_bytes_max`]; bytes that were reserved and not used stay so until the
+    /// room is dropped.
     ///
     /// # Errors
     /// [`SendRefused`]; nothing was queued then, and the room is as it was.

@@ -55,6 +55,19 @@ pub struct InboundStats {
     pub body_bytes: u64,
 }
 
+impl InboundStats {
+    /// Both together.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            frames: self.frames + other.frames,
+            late: self.late + other.late,
+            replies: self.replies + other.replies,
+            body_bytes: self.body_bytes + other.body_bytes,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Slot {
     items: u16,

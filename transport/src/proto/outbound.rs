@@ -437,6 +437,9 @@ impl OutboundLane {
 
     /// Ends everything under `label` that hasn't ended; returns how many items that was.
     pub fn revoke(&mut self, label: Label) -> usize {
+        if label == Label::NONE {
+            return 0;
+        }
         let revoked = |stage| Outcome::Revoked { stage };
         let mut ended = self.outbox.end_all(Some(label), revoked);
         if let Some(session) = &self.session {

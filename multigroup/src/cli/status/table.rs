@@ -92,6 +92,7 @@ fn write_peer(peer: &PeerStatus, out: &mut dyn Write) -> io::Result<()> {
         LaneState::Connecting => "connecting",
         LaneState::Up => "up",
         LaneState::Revoked => "REVOKED",
+        LaneState::Closed => "closed",
     };
     let live = peer.frames_queued + peer.frames_writing + peer.frames_outstanding;
     let failed = peer

@@ -57,6 +57,17 @@ impl FileStamp {
 }
 
 impl TlsFiles {
+    /// These files, and no revocation list.
+    #[must_use]
+    pub fn new(ca: PathBuf, cert: PathBuf, key: PathBuf) -> Self {
+        Self {
+            ca,
+            cert,
+            key,
+            crl: None,
+        }
+    }
+
     /// The present stamp of the set, to be compared with an earlier one. It follows symbolic links
     /// and reads no contents.
     #[must_use]
