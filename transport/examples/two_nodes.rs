@@ -3,9 +3,8 @@
 use std::{env::args, error::Error, path::Path, process::exit, sync::Arc, time::Duration};
 use tokio::{sync::mpsc, time::timeout};
 use transport::{Amount, Answer, Boot, Config, Credentials, Frame, Inbound, Incarnation, Lane};
-use transport::{
-    Outcome, PeerId, ReplySlot, SendOptions, TlsFiles, Transport, Verified, io::clock,
-};
+use transport::{NodeIdentity, Outcome, PeerId, ReplySlot, SendOptions, TlsFiles, Transport};
+use transport::{Verified, io::clock};
 
 const LIMIT: Duration = Duration::from_secs(60);
 struct Echo(mpsc::Sender<Lane>);
@@ -22,7 +21,7 @@ async fn run(arguments: &[String]) -> Result<(), Box<dyn Error>> {
     let [_, dir, node, listen, peer, address] = arguments else {
         return Err("usage: two_nodes DIR NODE LISTEN PEER ADDRESS".into());
     };
-    let identity = format!("mraft://dev/node/{node}").parse()?;
+    let identity = NodeIdentity::new("dev".parse()?, node.parse()?);
     let file = |name: &str| Path::new(dir).join(name);
     let [cert, key] = ["cert", "key"].map(|name| file(&format!("node-{node}/{name}.pem")));
     let files = TlsFiles::new(file("ca/ca.pem"), cert, key);

@@ -126,6 +126,14 @@ pub struct NodeIdentity {
     pub node: PeerId,
 }
 
+impl NodeIdentity {
+    /// This node of this cluster.
+    #[must_use]
+    pub const fn new(cluster: ClusterName, node: PeerId) -> Self {
+        Self { cluster, node }
+    }
+}
+
 impl FromStr for NodeIdentity {
     type Err = IdError;
 

@@ -1,8 +1,9 @@
 //! Where `--json` writes: a file, written whole or not at all, or `-` for standard output.
 
 use std::convert::Infallible;
-use std::io::Write;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::Serialize;
@@ -36,8 +37,45 @@ impl Target {
         text.push('\n');
         match self {
             Self::Stdout => out.write_all(text.as_bytes()).map_err(Failure::of_stdout),
+            Self::File(path) if holds_pem(path) => Err(Failure::usage(format!(
+                "{} holds a certificate or a key, which the JSON result would take the place of; \
+                 choose another file",
+                path.display()
+            ))),
             Self::File(path) => durable::write(path, text.as_bytes(), durable::Readers::All)
                 .map_err(|error| Failure::of_input("write", path, &error)),
         }
+    }
+}
+
+/// Whether the file begins like one that nobody means to overwrite with a result.
+fn holds_pem(path: &Path) -> bool {
+    let mut first = [0; 11];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut first));
+    read.is_ok() && first == *b"-----BEGIN "
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_takes_the_place_of_an_older_result_and_of_no_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("result.json");
+        let write = |content: &str| {
+            std::fs::write(&target, content).unwrap();
+            Target::File(target.clone())
+                .write(&1, &mut Vec::new())
+                .is_ok()
+        };
+        assert!(write("{}"));
+        assert!(write(""));
+        assert!(!write("-----BEGIN PRIVATE KEY-----\n"));
+        assert!(
+            std::fs::read_to_string(&target)
+                .unwrap()
+                .contains("PRIVATE KEY")
+        );
     }
 }
