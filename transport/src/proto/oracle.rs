@@ -508,7 +508,10 @@ impl World {
             }
             Op::RevokeLabel(label) => {
                 let named = (0..self.model.items.len()).filter(|&at| {
-                    self.model.items[at].label == label && self.model.items[at].end.is_none()
+                    // 0 is no label, and names nothing.
+                    label != 0
+                        && self.model.items[at].label == label
+                        && self.model.items[at].end.is_none()
                 });
                 let named: Vec<_> = named.collect();
                 assert_eq!(self.pair.out.revoke(Label::new(label)), named.len());
