@@ -167,7 +167,7 @@ impl Files for RealFiles {
 }
 
 #[derive(Debug)]
-struct RealFile(File);
+pub(super) struct RealFile(pub(super) File);
 
 impl LogFile for RealFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -189,8 +189,8 @@ impl LogFile for RealFile {
 
 /// The kernel drops the lock with the file.
 #[derive(Debug)]
-struct RealLock {
-    _file: File,
+pub(super) struct RealLock {
+    pub(super) _file: File,
 }
 
 impl FolderLock for RealLock {}

@@ -6,7 +6,7 @@
 //! writer (`engine.rs`), which writes and syncs one batch (`record.rs`), notes what is live
 //! (`index.rs`) and acks. After a stop `open.rs` and `recovery.rs` read it all back, `replay.rs`
 //! says what each group's log is. Files are reached through `files.rs` alone; `sim_files.rs` is a
-//! disk that fails on demand.
+//! disk that fails on demand. `inspect.rs` reads a folder and changes nothing.
 
 use std::fmt;
 
@@ -16,6 +16,7 @@ mod engine;
 mod error;
 mod files;
 mod index;
+mod inspect;
 mod open;
 pub mod record;
 mod recovery;
@@ -34,6 +35,7 @@ pub use config::{LogConfig, RawLogConfig, SyncMode};
 pub use engine::LogClock;
 pub use error::{BadChange, ConfigError, Damage, LogFailure, OpenError, SubmitError};
 pub use files::{Files, FolderLock, LogFile, RealFiles};
+pub use inspect::{Extent, LogReading};
 pub use record::{DecodeError, LogId};
 pub use shard::ShardLog;
 pub use shared::{DiskState, Health};

@@ -21,13 +21,13 @@ use super::record::{FORMAT_VERSION, LogId};
 use super::recovery::{Recovered, recover};
 use super::segment::segment_number;
 
-const LOCK: &str = "LOCK";
-const FORMAT: &str = "FORMAT";
+pub(super) const LOCK: &str = "LOCK";
+pub(super) const FORMAT: &str = "FORMAT";
 const FORMAT_NEW: &str = "FORMAT.new";
 const FORMAT_MAGIC: [u8; 8] = *b"MRAFTLOG";
 const FORMAT_BYTES: usize = 32;
 
-fn failed(op: &'static str, file: &str) -> impl FnOnce(io::Error) -> OpenError {
+pub(super) fn failed(op: &'static str, file: &str) -> impl FnOnce(io::Error) -> OpenError {
     let file = file.to_owned();
     move |source| OpenError::Io { op, file, source }
 }
@@ -42,7 +42,7 @@ fn encode_format(log_id: &LogId) -> [u8; FORMAT_BYTES] {
     out
 }
 
-fn read_format(files: &dyn Files) -> Result<LogId, OpenError> {
+pub(super) fn read_format(files: &dyn Files) -> Result<LogId, OpenError> {
     let file = files.open(FORMAT).map_err(failed("open", FORMAT))?;
     let damaged = || OpenError::Corrupt {
         file: FORMAT.to_owned(),
@@ -80,6 +80,19 @@ fn read_format(files: &dyn Files) -> Result<LogId, OpenError> {
     Ok(log_id)
 }
 
+/// Refuses a folder that holds what no log put there.
+pub(super) fn check_names(names: &[String]) -> Result<(), OpenError> {
+    let known = [LOCK, FORMAT, FORMAT_NEW];
+    for name in names {
+        let unfinished = name.strip_suffix(".new").map(|stem| format!("{stem}.log"));
+        let segment = unfinished.as_ref().unwrap_or(name);
+        if !known.contains(&name.as_str()) && segment_number(segment).is_none() {
+            return Err(OpenError::Foreign { file: name.clone() });
+        }
+    }
+    Ok(())
+}
+
 /// Opens the log, or makes it under `new_id`. The lock is held as long as the guard.
 pub(super) fn open_engine(
     files: &Arc<dyn Files>,
@@ -92,14 +105,7 @@ pub(super) fn open_engine(
         file: LOCK.to_owned(),
     })?;
     let names = files.list().map_err(failed("list", "."))?;
-    let known = [LOCK, FORMAT, FORMAT_NEW];
-    for name in &names {
-        let unfinished = name.strip_suffix(".new").map(|stem| format!("{stem}.log"));
-        let segment = unfinished.as_ref().unwrap_or(name);
-        if !known.contains(&name.as_str()) && segment_number(segment).is_none() {
-            return Err(OpenError::Foreign { file: name.clone() });
-        }
-    }
+    check_names(&names)?;
     let has = |wanted: &str| names.iter().any(|name| name == wanted);
     let recovered = if has(FORMAT) {
         let log_id = read_format(&**files)?;

@@ -2,6 +2,7 @@
 
 mod crash;
 mod damage;
+mod inspect;
 mod model;
 mod states;
 mod support;
