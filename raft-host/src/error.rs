@@ -104,6 +104,23 @@ pub enum Refusal {
     /// The disk is full, or the log is at its cap: entries can't be written now.
     #[error("the log has no room for entries")]
     LogFull,
+    /// No replica is known to lead, and none was found in time.
+    #[error("the group has no leader that is known here")]
+    NoLeader,
+    /// The leader's node never took the forwarded proposal: it wasn't written, or refused unread.
+    #[error("node {leader}, which leads, did not take it")]
+    NotTaken {
+        /// The node it was for.
+        leader: NodeId,
+    },
+    /// The shard has too many forwarded proposals on their way.
+    #[error("{waiting} forwarded proposals are on their way, at most {most} may be")]
+    ForwardsFull {
+        /// How many.
+        waiting: usize,
+        /// The bound.
+        most: usize,
+    },
     /// It was handed to Raft, and an entry of another term was committed in its place.
     #[error("another leader's entry was committed at {index}")]
     Overwritten {
@@ -122,12 +139,13 @@ pub enum Outcome {
         /// The state machine's answer.
         result: bytes::Bytes,
     },
-    /// An entry of another term was committed at its index: it has and will have no effect.
+    /// It has and will have no effect: the leader elsewhere refused it, it never got there, or an
+    /// entry of another term was committed at its index.
     Refused {
-        /// Where it had stood.
-        index: Index,
+        /// By name.
+        why: Refusal,
     },
-    /// It was handed to Raft and may yet commit.
+    /// It was handed to Raft, or to the wire towards the leader, and may yet commit.
     Unknown {
         /// Why nothing more is known.
         why: UnknownCause,
@@ -198,6 +216,12 @@ pub enum UnknownCause {
     /// The shard stops, or its log failed.
     #[error("the shard has stopped")]
     Stopped,
+    /// It was sent to the leader, and the link to it was lost before the answer.
+    #[error("the link to the leader was lost")]
+    LinkLost,
+    /// It took effect at the leader; the state machine's answer is too long to be sent here.
+    #[error("the answer is too long to be forwarded")]
+    ResultTooLarge,
 }
 
 /// How a linearizable read ended.

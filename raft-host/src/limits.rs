@@ -63,6 +63,27 @@ pub const WAITERS_PER_GROUP_MAX: usize = 16_384;
 /// Waiting reads of one group, remote ones included. At the bound reads are refused.
 pub const READS_PER_GROUP_MAX: usize = 4096;
 
+/// Proposals of one shard that are on their way to leaders elsewhere, or wait for one to be known.
+/// As many as callers may have waiting in the inbox. At the bound they are refused `ForwardsFull`;
+/// their bytes count as unfinished proposals.
+pub const FORWARDS_MAX: usize = 16_384;
+
+/// How often one proposal is sent to a leader: once more when the first was no longer it, which is
+/// proven without effect. At the bound the refusal is the caller's.
+pub const FORWARD_ATTEMPTS_MAX: u8 = 2;
+
+/// Tokens of one peer's forwarded proposals that are remembered, so that one that comes twice is
+/// proposed once. What is older than all of these is taken for known and has no effect.
+pub const FORWARDS_REMEMBERED_MAX: usize = 4096;
+
+/// Bytes of a state machine's answer to a forwarded proposal: what fits into a bulk frame with its
+/// framing. Beyond it the forwarder is told that it is too long.
+pub const FORWARD_RESULT_BYTES_MAX: usize = ENTRY_BYTES_MAX;
+
+/// Bytes of answers to forwarded proposals that wait for a bulk frame to one peer. At the bound an
+/// answer is given up, and the forwarder's caller learns at its deadline that nothing is known.
+pub const FORWARD_ANSWER_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
 /// Bytes handed to the log and not yet durable, per shard. At the bound bulk frames are refused
 /// `Busy`, so that a slow disk holds back its senders and no memory.
 pub const STORE_PENDING_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -98,6 +119,7 @@ pub const BEAT_BYTES_MAX: usize = 24;
 pub const COMPACT_ENTRIES_MIN: u64 = 256;
 
 const _: () = assert!(ENTRY_BYTES_MAX + 256 <= BULK_BODY_BYTES_MAX);
+const _: () = assert!(FORWARD_RESULT_BYTES_MAX + 256 <= BULK_BODY_BYTES_MAX);
 const _: () = assert!(APPEND_BYTES_MAX <= UNCOMMITTED_BYTES_MAX);
 const _: () = assert!(ENTRY_BYTES_MAX as u64 <= UNCOMMITTED_BYTES_MAX);
 

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,11 +13,12 @@ use raft_host::config::{GroupConfig, HostConfig, RAFT_DEFAULTS, RawHostConfig};
 use raft_host::error::{ProposalOutcome, ReadFailed, Refusal, UnknownCause};
 use raft_host::id::{GroupId, Index, NodeId};
 use raft_host::io::{
-    Applied, Committed, Consistency, Final, MachineError, ProposeOptions, StartError,
+    Applied, Committed, Consistency, Final, Forwarding, MachineError, ProposeOptions, StartError,
 };
 use raft_host::log::RawLogConfig;
 use raft_host::metrics::Stats;
 use raft_host::proto::consensus::Role;
+use raft_host::proto::host::HostStats;
 use raft_host::{Host, StateMachine, Storage};
 use tempfile::TempDir;
 use tests::certs::{Fleet, node};
@@ -163,6 +165,18 @@ impl Cluster {
         soon("a stopped host", node.host.shut_down()).await
     }
 
+    /// Stops all nodes, and looks at what their transports have counted to the last item.
+    async fn stop_all(&mut self) {
+        for number in 1..=3 {
+            let ended = self.stop(number).await;
+            assert_eq!(ended.abandoned, 0);
+            for lane in ended.stats.transport.lanes {
+                assert!(lane.account.is_exact(), "started = ended + live: {lane:?}");
+                assert_eq!(lane.account.live(), 0, "{lane:?}");
+            }
+        }
+    }
+
     fn stats(&self, number: u32) -> Stats {
         self.nodes[&number].host.stats().expect("a running host")
     }
@@ -194,12 +208,16 @@ impl Cluster {
         None
     }
 
-    /// Proposes until some node takes it: a refusal is proven without effect.
+    /// Proposes at one node after the other until the leader takes it, and says which that is: a
+    /// refusal is proven without effect.
     async fn commit(&mut self, group: GroupId, command: &str) -> u32 {
         let taken = async {
             loop {
                 for (number, node) in &self.nodes {
-                    let options = ProposeOptions::within(Duration::from_secs(8));
+                    let options = ProposeOptions {
+                        forwarding: Forwarding::Never,
+                        ..ProposeOptions::within(Duration::from_secs(8))
+                    };
                     let at = node.host.group(group);
                     match at.propose(command.to_owned(), options).await {
                         ProposalOutcome::Committed { result, .. } => {
@@ -276,13 +294,132 @@ async fn every_group_is_led_and_its_commands_are_applied_on_all_nodes() {
             assert!(index >= newest, "{index} is before {newest}");
         }
     }
-    for number in 1..=3 {
-        let ended = cluster.stop(number).await;
-        assert_eq!(ended.abandoned, 0);
-        for lane in ended.stats.transport.lanes {
-            assert!(lane.account.is_exact(), "started = ended + live: {lane:?}");
+    cluster.stop_all().await;
+}
+
+/// Whoever is asked, the leader proposes it, and its answer comes back; and whoever has been told so
+/// finds it in a linearizable read at any other node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_is_taken_at_every_node_and_read_at_the_next() {
+    let mut cluster = Cluster::started(12, 2).await;
+    for group in cluster.group_ids() {
+        for at in 1..=3 {
+            let command = format!("{group}-at-{at}");
+            let asked = cluster.nodes[&at].host.group(group);
+            let options = ProposeOptions::within(Duration::from_secs(20));
+            let outcome = asked.propose(command.clone(), options).await;
+            let ProposalOutcome::Committed { index, result } = outcome else {
+                panic!("{command}: {outcome:?}");
+            };
+            assert_eq!(result, command.len().to_string(), "its own reply");
+            let next = at % 3 + 1;
+            let reading = cluster.nodes[&next].host.group(group);
+            let read = reading.read(Consistency::Linearizable, Duration::from_secs(20));
+            assert!(read.await.expect("a served read") >= index);
+            let applies = cluster.applies(next, group);
+            assert!(
+                applies.contains(&(index, command.clone().into())),
+                "{command}"
+            );
+            let list = cluster.acknowledged.entry(group).or_default();
+            list.push(command.into());
         }
     }
+    cluster.wait_equal().await;
+    let sum = |count: fn(&HostStats) -> u64| -> u64 {
+        let all = (1..=3).flat_map(|number| cluster.stats(number).shards);
+        all.map(|shard| count(&shard.core)).sum()
+    };
+    // Two of three nodes don't lead.
+    let counted = async {
+        while sum(|core| core.forwards_sent) < 24 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    soon("published counts", counted).await;
+    assert!(sum(|core| core.forwards_taken) >= 24);
+    cluster.stop_all().await;
+}
+
+/// The leader's node goes while commands are forwarded to it: each ends in time, what was
+/// acknowledged is there once, and what was refused never was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_goes_under_forwarded_commands_gives_no_false_outcome() {
+    let mut cluster = Cluster::started(3, 2).await;
+    let group = GroupId::new(2);
+    let leader = cluster.leader(group).await.expect("a leader");
+    let follower = leader % 3 + 1;
+    let outcomes = Arc::new(Mutex::new(Vec::new()));
+    let stop = Arc::new(AtomicBool::new(false));
+    let workers: Vec<_> = (0..8)
+        .map(|worker| {
+            let asked = cluster.nodes[&follower].host.group(group);
+            let (outcomes, stop) = (Arc::clone(&outcomes), Arc::clone(&stop));
+            tokio::spawn(async move {
+                for n in 0.. {
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let command = format!("{worker}-{n}");
+                    let options = ProposeOptions::within(Duration::from_secs(3));
+                    let outcome = asked.propose(command.clone(), options).await;
+                    let mut outcomes = outcomes.lock().expect("no worker panicked");
+                    outcomes.push((Bytes::from(command), outcome));
+                }
+            })
+        })
+        .collect();
+    let committed =
+        |outcome: &ProposalOutcome| matches!(outcome, ProposalOutcome::Committed { .. });
+    let count = || {
+        let outcomes = outcomes.lock().expect("no worker panicked");
+        outcomes
+            .iter()
+            .filter(|(_, outcome)| committed(outcome))
+            .count()
+    };
+    let reached = async |least: usize| {
+        let reaching = async {
+            while count() < least {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        soon("commits through a follower", reaching).await;
+    };
+    reached(50).await;
+    let dropped = cluster.nodes.remove(&leader).expect("a running node");
+    tokio::task::spawn_blocking(move || drop(dropped.host))
+        .await
+        .expect("a dropped host");
+    let before = count();
+    reached(before + 50).await;
+    stop.store(true, Ordering::Relaxed);
+    for worker in workers {
+        soon("the end of a worker", worker).await.expect("no panic");
+    }
+    cluster.start(leader).await;
+    cluster.wait_led().await;
+    let outcomes = std::mem::take(&mut *outcomes.lock().expect("no worker panicked"));
+    let (acknowledged, others): (Vec<_>, Vec<_>) = outcomes
+        .into_iter()
+        .partition(|(_, outcome)| committed(outcome));
+    let list = cluster.acknowledged.entry(group).or_default();
+    list.extend(acknowledged.into_iter().map(|(command, _)| command));
+    cluster.commit(group, "the last").await;
+    cluster.wait_equal().await;
+    let applies = cluster.applies(follower, group);
+    for (command, outcome) in others {
+        let held = applies
+            .iter()
+            .filter(|(_, applied)| *applied == command)
+            .count();
+        let most = usize::from(!outcome.is_refused());
+        assert!(
+            held <= most,
+            "{command:?} is there {held} times: {outcome:?}"
+        );
+    }
+    cluster.stop_all().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -318,6 +455,7 @@ async fn without_a_quorum_every_caller_is_answered_by_its_deadline() {
     let options = ProposeOptions {
         within,
         request_id: "request-7".into(),
+        ..ProposeOptions::default()
     };
     let proposals = (0..50).map(|n| {
         let (group, options) = (host.group(group), options.clone());
@@ -354,11 +492,18 @@ async fn without_a_quorum_every_caller_is_answered_by_its_deadline() {
         }
     };
     soon("no leader without a quorum", stepped_down).await;
-    let outcome = lonely.propose("later", options).await;
+    let here = ProposeOptions {
+        forwarding: Forwarding::Never,
+        ..options.clone()
+    };
+    let outcome = lonely.propose("later", here).await;
     assert!(
         matches!(outcome, ProposalOutcome::Refused(Refusal::NotLeader { .. })),
         "{outcome:?}"
     );
+    // One that may be forwarded waits for a leader, but no longer than its caller.
+    let outcome = lonely.propose("held", options).await;
+    assert_eq!(outcome, ProposalOutcome::Refused(Refusal::NoLeader));
     for number in (1..=3).filter(|number| *number != leader) {
         cluster.start(number).await;
     }

@@ -15,6 +15,7 @@ use crate::error::{ProposalOutcome, ReadFailed, ReadFailure, Refusal, UnknownCau
 use crate::id::{GroupId, Index, ReplicaId};
 use crate::limits::CALLER_GRACE;
 use crate::metrics::GroupStatus;
+use crate::proto::host::Forwarding;
 
 /// How a command is to be proposed. Its policy is `quorum`: the outcome is there once a majority
 /// has it durably and the leader's state machine has applied it.
@@ -24,6 +25,9 @@ pub struct ProposeOptions {
     pub within: Duration,
     /// The name of the request, by which the state machine recognizes a repetition. May be empty.
     pub request_id: Bytes,
+    /// Whether it may go to the leader when that is another node, or be held for a moment when no
+    /// leader is known.
+    pub forwarding: Forwarding,
 }
 
 impl Default for ProposeOptions {
@@ -31,6 +35,7 @@ impl Default for ProposeOptions {
         Self {
             within: Duration::from_secs(5),
             request_id: Bytes::new(),
+            forwarding: Forwarding::Allowed,
         }
     }
 }
@@ -79,8 +84,10 @@ impl Group {
         self.id
     }
 
-    /// Proposes a command, at the group's leader; elsewhere it is refused with the leader's node.
-    /// Ends exactly once, by its own deadline.
+    /// Proposes a command. Where another node leads, it is forwarded to that node, unless the options
+    /// say otherwise; where no leader is known, it is held until one is, 1.5 election timeouts at
+    /// most. Ends exactly once, by its own deadline: `Unknown` once it was sent to the leader, or
+    /// proposed here, and what became of it is not known by then.
     ///
     /// # Cancel safety
     /// Dropping the future takes nothing back: the command may commit all the same.
@@ -97,6 +104,7 @@ impl Group {
             command: command.into(),
             request_id: request_id.clone(),
             deadline,
+            forwarding: options.forwarding,
             reply,
         };
         if let Err(refusal) = self.ask(request) {

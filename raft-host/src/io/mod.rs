@@ -16,6 +16,7 @@ mod requests;
 mod shard;
 mod storage;
 
+pub use crate::proto::host::Forwarding;
 pub use failure::HostFailure;
 pub use group::{Consistency, Group, ProposeOptions};
 pub use machine::{Applied, Committed, MachineError, MachineFactory, Snapshot, StateMachine};

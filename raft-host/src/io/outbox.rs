@@ -200,10 +200,13 @@ pub(super) fn send_bulk(
     }
 }
 
-fn ended(peer: NodeId, lane: Lane, id: SendId, bytes: u64, replied: Option<Bytes>) -> Note {
-    let how = match replied {
-        Some(_) => SendEnd::Replied,
-        None => SendEnd::Failed,
+/// What is told of a frame: with the outcome of its receipt, or without one, when the transport
+/// never had it.
+fn ended(peer: NodeId, lane: Lane, id: SendId, bytes: u64, outcome: Option<Outcome>) -> Note {
+    let (how, answer) = match outcome {
+        Some(Outcome::Replied(answer)) => (SendEnd::Replied, answer),
+        Some(lost) if !lost.is_proven_without_effect() => (SendEnd::Failed, Bytes::new()),
+        Some(_) | None => (SendEnd::Untaken, Bytes::new()),
     };
     Note::Ended {
         peer,
@@ -211,20 +214,15 @@ fn ended(peer: NodeId, lane: Lane, id: SendId, bytes: u64, replied: Option<Bytes
         id,
         bytes,
         how,
-        answer: replied.unwrap_or_default(),
+        answer,
     }
 }
 
 fn tell(receipt: Receipt, inbox: Arc<Inbox>, peer: NodeId, lane: Lane, id: SendId, bytes: u64) {
     watch(receipt, move |outcome| {
-        let replied = if let Outcome::Replied(answer) = outcome {
-            Some(answer)
-        } else {
-            None
-        };
         // A reply that says nothing can wait for the shard's next turn.
-        let quiet = replied.as_ref().is_some_and(Bytes::is_empty);
-        let note = ended(peer, lane, id, bytes, replied);
+        let quiet = matches!(&outcome, Outcome::Replied(answer) if answer.is_empty());
+        let note = ended(peer, lane, id, bytes, Some(outcome));
         if quiet {
             inbox.put_quiet_note(note);
         } else {

@@ -11,6 +11,7 @@ use crate::config::GroupConfig;
 use crate::error::{OpenError, ProposalOutcome, ReadFailed, Refusal};
 use crate::id::{GroupId, Index, ReplicaId};
 use crate::metrics::GroupStatus;
+use crate::proto::host::Forwarding;
 
 /// A question to a shard, and where the answer goes.
 pub(super) enum Request {
@@ -19,6 +20,7 @@ pub(super) enum Request {
         command: Bytes,
         request_id: Bytes,
         deadline: Instant,
+        forwarding: Forwarding,
         reply: Sender<ProposalOutcome>,
     },
     Read {

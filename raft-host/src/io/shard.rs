@@ -340,7 +340,10 @@ impl Shard {
     fn after(&mut self, now: Instant) {
         if let Some((until, _)) = &self.drain {
             let waiting = self.proposals.len() + self.reads.len();
-            if (waiting == 0 || now >= *until)
+            // Other nodes' callers are owed an answer as well, but are told by the loss of the link
+            // if there is none in time.
+            let owed = waiting as u64 + self.core.remote_waiting();
+            if (owed == 0 || now >= *until)
                 && let Some((_, reply)) = self.drain.take()
             {
                 answer(reply, waiting);

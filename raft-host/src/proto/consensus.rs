@@ -288,7 +288,11 @@ impl<L: GroupLog> Replica<L> {
             }
             GroupBody::TimeoutNow => m.set_msg_type(MessageType::MsgTimeoutNow),
             // The host's own affair.
-            GroupBody::ReadIndex { .. } | GroupBody::ReadIndexAnswer { .. } => return Ok(None),
+            // The host's own business.
+            GroupBody::ReadIndex { .. }
+            | GroupBody::ReadIndexAnswer { .. }
+            | GroupBody::Forward(_)
+            | GroupBody::ForwardAnswer(_) => return Ok(None),
         }
         Ok(Some(m))
     }

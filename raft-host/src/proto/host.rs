@@ -12,6 +12,7 @@
 //! state machine's. Sleeping groups (H5) are not here yet: a quiet group costs its share of a
 //! covering round, which is no bytes while nothing changes, and one alarm an election timeout.
 
+mod forwarding;
 mod frames;
 mod groups;
 mod requests;
@@ -22,10 +23,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use self::forwarding::ForwardQueue;
 use super::admission::{CampaignGate, Dice, ProposalGate};
 use super::coalesce::Acks;
 use super::consensus::{Replica, Role, SilentLogger, silent_logger};
 use super::due::Due;
+use super::forward::{Forwards, Seen};
 use super::group_table::{GroupTable, SlotId};
 use super::reads::Reads;
 use super::ready_queue::ReadyQueue;
@@ -41,14 +44,14 @@ use crate::id::{
 use crate::log::api::{GroupLog, LogEntry, Mutation};
 
 pub use self::groups::Disposal;
-pub use self::requests::Proposal;
+pub use self::requests::{Forwarding, Proposal};
 
 /// One of the two lanes of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
     /// Beats, acks, votes, reads.
     Control,
-    /// Appends.
+    /// Appends, forwarded proposals and the answers to them.
     Bulk,
 }
 
@@ -174,7 +177,9 @@ pub enum Taken {
 pub enum SendEnd {
     /// The peer took it.
     Replied,
-    /// Anything else: refused, expired, revoked, lost, superseded, shut down.
+    /// The peer certainly did nothing with it: it wasn't wholly written, or was refused unread.
+    Untaken,
+    /// Anything else: the peer may have taken it.
     Failed,
 }
 
@@ -209,6 +214,12 @@ pub struct HostStats {
     pub acks_merged: u64,
     /// Appends reported to Raft as lost.
     pub unreachable: u64,
+    /// Proposals sent to leaders elsewhere, repetitions included.
+    pub forwards_sent: u64,
+    /// Proposals that no leader was known for, or in reach.
+    pub forwards_held: u64,
+    /// Proposals of other nodes that came here.
+    pub forwards_taken: u64,
     /// Late drivers noticed: their groups were given time to read what had come meanwhile.
     pub stalls: u64,
 }
@@ -263,6 +274,9 @@ struct Peer {
     acks: Acks,
     bulk: VecDeque<GroupMessage>,
     bulk_bytes: u64,
+    forwards: ForwardQueue,
+    /// What of this peer's forwarded proposals came here before.
+    seen: Seen,
     control_told: bool,
     bulk_told: bool,
     control_sent: BTreeMap<SendId, Option<Round>>,
@@ -282,6 +296,8 @@ impl Default for Peer {
             acks: Acks::default(),
             bulk: VecDeque::new(),
             bulk_bytes: 0,
+            forwards: ForwardQueue::default(),
+            seen: Seen::default(),
             control_told: false,
             bulk_told: false,
             control_sent: BTreeMap::new(),
@@ -306,6 +322,9 @@ pub struct HostCore<L: GroupLog> {
     campaigns: CampaignGate,
     proposals: ProposalGate,
     deadlines: Deadlines,
+    forwards: Forwards,
+    remote_waiting: u64,
+    log_full: bool,
     /// Groups led here with reads that need a round.
     reading: BTreeSet<GroupId>,
     read_token: u64,
@@ -372,6 +391,9 @@ impl<L: GroupLog> HostCore<L> {
             campaigns: CampaignGate::new(config.campaign_rate()),
             proposals: ProposalGate::default(),
             deadlines: Deadlines::default(),
+            forwards: Forwards::default(),
+            remote_waiting: 0,
+            log_full: false,
             reading: BTreeSet::new(),
             read_token: 0,
             next_send: SendId::new(0),
@@ -397,7 +419,11 @@ impl<L: GroupLog> HostCore<L> {
     /// When [`HostCore::on_tick`] is to be called at the latest.
     #[must_use]
     pub fn poll_timeout(&self) -> Instant {
-        let alarms = [self.due.next(), self.deadlines.next()];
+        let alarms = [
+            self.due.next(),
+            self.deadlines.next(),
+            self.forwards.next_alarm(),
+        ];
         let least = alarms.into_iter().flatten().min();
         least.map_or(self.next_round, |at| at.min(self.next_round))
     }

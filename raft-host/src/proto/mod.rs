@@ -10,6 +10,7 @@ pub mod admission;
 pub mod coalesce;
 pub mod consensus;
 pub mod due;
+pub mod forward;
 pub mod group_table;
 pub mod host;
 pub mod reads;

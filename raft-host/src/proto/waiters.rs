@@ -11,7 +11,23 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::Instant;
 
 use super::group_table::SlotId;
-use crate::id::{Index, ProposalId, ReadId, Term};
+use crate::id::{Boot, Index, ProposalId, ReadId, ReplicaId, Term};
+
+/// Who proposed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Proposer {
+    /// A caller of this shard.
+    Local(ProposalId),
+    /// A follower that forwarded it, under its own name for it.
+    Remote {
+        /// The follower.
+        replica: ReplicaId,
+        /// Its node's life.
+        boot: Boot,
+        /// Its name for it there.
+        token: u64,
+    },
+}
 
 /// One proposal that was handed to Raft.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +36,8 @@ pub struct Waiter {
     pub index: Index,
     /// In which term.
     pub term: Term,
-    /// Its name.
-    pub id: ProposalId,
+    /// Whose it is.
+    pub who: Proposer,
     /// What it took of the shard's proposal bytes.
     pub cost: u64,
 }
@@ -79,9 +95,9 @@ impl Waiters {
     }
 
     /// Takes this waiter, whose deadline has passed, if it still waits.
-    pub fn expire(&mut self, index: Index, id: ProposalId) -> Option<Waiter> {
+    pub fn expire(&mut self, index: Index, who: Proposer) -> Option<Waiter> {
         let at = self.find(index)?;
-        self.take(at, |waiter| waiter.id == id)
+        self.take(at, |waiter| waiter.who == who)
     }
 
     fn find(&self, index: Index) -> Option<usize> {
@@ -132,8 +148,8 @@ pub enum Expiring {
     Proposal {
         /// Where it stands.
         index: Index,
-        /// Its name.
-        id: ProposalId,
+        /// Whose it is.
+        who: Proposer,
     },
     /// A read.
     Read {
@@ -197,9 +213,9 @@ impl Deadlines {
 impl Waiters {
     /// Whether this proposal still waits.
     #[must_use]
-    pub fn is_waiting(&self, index: Index, id: ProposalId) -> bool {
+    pub fn is_waiting(&self, index: Index, who: Proposer) -> bool {
         let place = self.find(index).and_then(|at| self.queue.get(at));
-        place.is_some_and(|(_, waiter)| waiter.is_some_and(|waiter| waiter.id == id))
+        place.is_some_and(|(_, waiter)| waiter.is_some_and(|waiter| waiter.who == who))
     }
 }
 
@@ -207,12 +223,16 @@ impl Waiters {
 mod tests {
     use super::*;
 
+    fn local(id: u64) -> Proposer {
+        Proposer::Local(ProposalId::new(id))
+    }
+
     fn waiter(index: u64) -> Waiter {
-        let (index, id) = (Index::new(index), ProposalId::new(index + 100));
+        let (index, who) = (Index::new(index), local(index + 100));
         Waiter {
             index,
             term: Term::new(2),
-            id,
+            who,
             cost: 1,
         }
     }
@@ -236,12 +256,9 @@ mod tests {
         for index in [3, 4, 5] {
             waiters.push(waiter(index));
         }
-        assert_eq!(
-            waiters.expire(Index::new(4), ProposalId::new(104)),
-            Some(waiter(4))
-        );
-        assert_eq!(waiters.expire(Index::new(4), ProposalId::new(104)), None);
-        assert_eq!(waiters.expire(Index::new(5), ProposalId::new(9)), None);
+        assert_eq!(waiters.expire(Index::new(4), local(104)), Some(waiter(4)));
+        assert_eq!(waiters.expire(Index::new(4), local(104)), None);
+        assert_eq!(waiters.expire(Index::new(5), local(9)), None);
         assert_eq!(waiters.resolve_next(Index::new(9)), Some(waiter(3)));
         assert_eq!(waiters.resolve_next(Index::new(9)), Some(waiter(5)));
         assert_eq!(

@@ -3,13 +3,14 @@
 //! items to its end. The transport has already proven who sent it and that nothing was changed.
 //!
 //! The decoder is total: for any bytes it returns items or a [`WireError`], never panics, and
-//! allocates nothing that the bytes at hand don't pay for. There is no kind for proposals: commands
-//! are forwarded by the store, so nothing of a peer enters Raft but what is listed here.
+//! allocates nothing that the bytes at hand don't pay for. A forwarded proposal is a command in our
+//! own form and becomes a plain entry: nothing of a peer enters Raft but what is listed here.
 //!
 //! Every message of a group carries (group, from-replica, to-replica, term): safety 7.
 
 mod codec;
 mod conf_change;
+mod forward;
 mod items;
 #[cfg(test)]
 mod tests;
@@ -18,11 +19,12 @@ use bytes::Bytes;
 
 use self::codec::{Reader, put_number};
 pub use self::conf_change::{ConfChange, MemberChange};
+pub use self::forward::{Forward, ForwardAnswer};
 use crate::id::{Boot, GroupId, Index, ReplicaId, Round, ShardId, Term};
 use crate::log::api::LogEntry;
 
 /// The version of this encoding. It is part of the cluster's fingerprint; another is refused.
-pub const WIRE_VERSION: u8 = 1;
+pub const WIRE_VERSION: u8 = 2;
 
 /// Why bytes are no body. `at` is the offset of what is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -164,6 +166,21 @@ pub enum GroupBody {
         /// The index, confirmed by a quorum after the question arrived.
         index: Option<Index>,
     },
+    /// A proposal that a follower hands to the leader.
+    Forward(Forward),
+    /// What became of it.
+    ForwardAnswer(ForwardAnswer),
+}
+
+impl GroupBody {
+    /// Whether it travels on the bulk lane.
+    #[must_use]
+    pub fn is_bulk(&self) -> bool {
+        matches!(
+            self,
+            Self::Append(_) | Self::Forward(_) | Self::ForwardAnswer(_)
+        )
+    }
 }
 
 /// The body of an append.
@@ -353,6 +370,22 @@ pub fn beat_len(beat: &Beat, previous: Option<GroupId>) -> usize {
 
 /// Bytes of an append beside its entries, at most.
 pub const APPEND_OVERHEAD_BYTES: usize = 1 + 8 * 10;
+
+/// Bytes of a forwarded proposal, or of the answer to one, beside what it carries, at most: kind,
+/// header, boot, token, and three more numbers.
+pub const FORWARD_OVERHEAD_BYTES: usize = 1 + 9 * 10;
+
+/// Bytes of a forwarded proposal in a body, at most.
+#[must_use]
+pub fn forward_len(forward: &Forward) -> usize {
+    forward::forward_len(forward)
+}
+
+/// Bytes of the answer to a forwarded proposal in a body, at most.
+#[must_use]
+pub fn forward_answer_len(answer: &ForwardAnswer) -> usize {
+    forward::answer_len(answer)
+}
 
 /// Bytes an entry takes in an append.
 #[must_use]

@@ -3,8 +3,6 @@
 
 use std::time::Instant;
 
-use bytes::Bytes;
-
 use super::Shard;
 use crate::error::{Outcome, ProposalOutcome, ReadFailed, ReadOutcome, Refusal};
 use crate::id::{GroupId, ProposalId, ReadId};
@@ -21,16 +19,28 @@ impl Shard {
                 command,
                 request_id,
                 deadline,
+                forwarding,
                 reply,
-            } => match self.propose(now, group, command, request_id.clone(), deadline) {
-                Ok(id) => {
-                    self.proposals.insert(id, (reply, request_id));
+            } => {
+                self.next_id += 1;
+                let id = ProposalId::new(self.next_id);
+                let proposal = Proposal {
+                    id,
+                    data: command,
+                    context: request_id.clone(),
+                    deadline,
+                    forwarding,
+                };
+                match self.propose(now, group, proposal) {
+                    Ok(()) => {
+                        self.proposals.insert(id, (reply, request_id));
+                    }
+                    Err(refusal) => {
+                        self.stats.proposals.refused += 1;
+                        answer(reply, ProposalOutcome::Refused(refusal));
+                    }
                 }
-                Err(refusal) => {
-                    self.stats.proposals.refused += 1;
-                    answer(reply, ProposalOutcome::Refused(refusal));
-                }
-            },
+            }
             Request::Read {
                 group,
                 deadline,
@@ -58,36 +68,17 @@ impl Shard {
         }
     }
 
-    fn propose(
-        &mut self,
-        now: Instant,
-        group: GroupId,
-        command: Bytes,
-        request_id: Bytes,
-        deadline: Instant,
-    ) -> Result<ProposalId, Refusal> {
-        if command.is_empty() {
+    fn propose(&mut self, now: Instant, group: GroupId, proposal: Proposal) -> Result<(), Refusal> {
+        if proposal.data.is_empty() {
             return Err(Refusal::Empty);
         }
-        if request_id.len() > REQUEST_ID_BYTES_MAX {
-            return Err(Refusal::RequestIdTooLong {
-                got: request_id.len(),
-                most: REQUEST_ID_BYTES_MAX,
-            });
+        let got = proposal.context.len();
+        if got > REQUEST_ID_BYTES_MAX {
+            let most = REQUEST_ID_BYTES_MAX;
+            return Err(Refusal::RequestIdTooLong { got, most });
         }
-        if self.stores.is_full() {
-            return Err(Refusal::LogFull);
-        }
-        self.next_id += 1;
-        let id = ProposalId::new(self.next_id);
-        let proposal = Proposal {
-            id,
-            data: command,
-            context: request_id,
-            deadline,
-        };
-        self.core.propose(now, group, proposal)?;
-        Ok(id)
+        self.core.set_log_full(self.stores.is_full());
+        self.core.propose(now, group, proposal)
     }
 
     pub(super) fn on_proposal_ended(&mut self, id: ProposalId, outcome: Outcome) {
@@ -100,9 +91,9 @@ impl Shard {
                 counts.committed += 1;
                 ProposalOutcome::Committed { index, result }
             }
-            Outcome::Refused { index } => {
+            Outcome::Refused { why } => {
                 counts.refused += 1;
-                ProposalOutcome::Refused(Refusal::Overwritten { index })
+                ProposalOutcome::Refused(why)
             }
             Outcome::Unknown { why } => {
                 counts.unknown += 1;

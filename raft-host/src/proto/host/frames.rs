@@ -33,12 +33,16 @@ impl<L: GroupLog> HostCore<L> {
         };
         peer.rounds_out.reset();
         peer.rounds_in.reset();
+        if peer.boot != boot {
+            peer.seen.reset();
+        }
         (peer.up, peer.boot) = (true, boot);
         // What this node leads there is stated at once.
         peer.round_due = peer.rounds_out.has_to_say();
         if peer.round_due {
             self.tell_control(node);
         }
+        self.release_all_held();
     }
 
     /// The link to a peer is lost. What was queued for it is gone; each group that sends it appends
@@ -57,9 +61,11 @@ impl<L: GroupLog> HostCore<L> {
         peer.acks.clear();
         peer.bulk.clear();
         peer.bulk_bytes = 0;
+        peer.forwards.clear();
         peer.control_sent.clear();
         peer.bulk_sent.clear();
         let led: Vec<_> = peer.rounds_out.led().collect();
+        self.forwards_lost_with(node);
         for id in led {
             let Some(slot) = self.groups.slot(id) else {
                 continue;
@@ -85,16 +91,15 @@ impl<L: GroupLog> HostCore<L> {
             return;
         };
         if let Some(round) = peer.control_sent.remove(&id) {
-            if how == SendEnd::Failed
+            if how != SendEnd::Replied
                 && let Some(round) = round
             {
                 peer.rounds_out.on_lost(round);
             }
             return;
         }
-        let Some(appends) = peer.bulk_sent.remove(&id) else {
-            return;
-        };
+        let appends = peer.bulk_sent.remove(&id).unwrap_or_default();
+        self.forward_frame_ended(node, id, how);
         if how == SendEnd::Replied {
             return;
         }
@@ -183,13 +188,7 @@ impl<L: GroupLog> HostCore<L> {
         }
         let mut answers = Vec::new();
         for item in items {
-            let bulk = matches!(
-                &item,
-                Item::Group(GroupMessage {
-                    body: GroupBody::Append(_),
-                    ..
-                })
-            );
+            let bulk = matches!(&item, Item::Group(message) if message.body.is_bulk());
             if bulk != (lane == Lane::Bulk) {
                 return Err(PeerMisbehaved::WrongLane);
             }
@@ -218,7 +217,7 @@ impl<L: GroupLog> HostCore<L> {
     }
 
     /// The group a message is for, if the replicas named stand here and there (safety 7).
-    fn addressed(
+    pub(super) fn addressed(
         &self,
         node: NodeId,
         group: GroupId,
@@ -234,6 +233,10 @@ impl<L: GroupLog> HostCore<L> {
     }
 
     fn on_message(&mut self, node: NodeId, message: GroupMessage) -> Result<(), PeerMisbehaved> {
+        if let GroupBody::Forward(forward) = &message.body {
+            self.on_forwarded(node, message.header, forward.clone());
+            return Ok(());
+        }
         let Header {
             group, from, to, ..
         } = message.header;
@@ -242,6 +245,10 @@ impl<L: GroupLog> HostCore<L> {
             return Ok(());
         };
         match &message.body {
+            GroupBody::ForwardAnswer(answer) => {
+                self.on_forward_answered(node, message.header, answer.clone());
+                return Ok(());
+            }
             GroupBody::ReadIndex { token } => {
                 self.on_read_asked(slot, message.header, *token);
                 return Ok(());
@@ -261,7 +268,8 @@ impl<L: GroupLog> HostCore<L> {
             | GroupBody::VoteAnswer { .. }
             | GroupBody::Append(_)
             | GroupBody::Ack { .. }
-            | GroupBody::Reject { .. } => {}
+            | GroupBody::Reject { .. }
+            | GroupBody::Forward(_) => {}
         }
         let Some(found) = self.groups.at_mut(slot) else {
             return Ok(());
@@ -612,6 +620,10 @@ impl<L: GroupLog> HostCore<L> {
         let mut writer = BodyWriter::new(self.shard, bytes_max.min(BULK_BODY_BYTES_MAX));
         let peer = self.peers.get_mut(&node).filter(|peer| peer.up)?;
         peer.bulk_told = false;
+        // Callers wait for these: they go first, but leave half of the frame to appends.
+        let share = writer.room() / 2;
+        let mut tokens = self.fill_forwards(node, &mut writer, share);
+        let peer = self.peers.get_mut(&node)?;
         let mut sent = BTreeSet::new();
         while let Some(message) = peer.bulk.pop_front() {
             peer.bulk_bytes = peer.bulk_bytes.saturating_sub(append_bytes(&message));
@@ -626,10 +638,14 @@ impl<L: GroupLog> HostCore<L> {
                 break;
             }
         }
+        let room = writer.room();
+        tokens.extend(self.fill_forwards(node, &mut writer, room));
         if writer.is_empty() {
             return None;
         }
         self.next_send = self.next_send.next();
+        self.forwards.sent(self.next_send, tokens);
+        let peer = self.peers.get_mut(&node)?;
         peer.bulk_sent.insert(self.next_send, sent);
         Some(OutFrame {
             id: self.next_send,

@@ -86,6 +86,7 @@ impl<L: GroupLog> HostCore<L> {
             return false;
         };
         self.fail_waiting(slot, UnknownCause::Stopped, ReadFailure::Stopped);
+        self.stop_forwards(Some(id));
         self.groups.remove(id);
         self.reading.remove(&id);
         for peer in self.peers.values_mut() {
@@ -153,6 +154,7 @@ impl<L: GroupLog> HostCore<L> {
         while let Some((slot, what)) = self.deadlines.pop(now) {
             self.on_expired(slot, what);
         }
+        self.expire_forwards();
     }
 
     fn rounds_fall_due(&mut self) {
@@ -209,13 +211,13 @@ impl<L: GroupLog> HostCore<L> {
             return;
         };
         match what {
-            Expiring::Proposal { index, id } => {
-                if let Some(waiter) = group.waiters.expire(index, id) {
+            Expiring::Proposal { index, who } => {
+                if let Some(waiter) = group.waiters.expire(index, who) {
                     self.proposals.release(waiter.cost);
                     let outcome = Outcome::Unknown {
                         why: UnknownCause::Deadline,
                     };
-                    self.outputs.push_back(Output::Proposal { id, outcome });
+                    self.end_proposal(slot, who, outcome);
                 }
             }
             Expiring::Read { id } => {
@@ -233,6 +235,7 @@ impl<L: GroupLog> HostCore<L> {
     /// and Raft is never called again (stack.md 2, pitfall 8).
     pub fn stop(&mut self) {
         self.stopped = true;
+        self.stop_forwards(None);
         let slots: Vec<_> = self.groups.iter().map(|(_, slot)| slot).collect();
         for slot in slots {
             self.fail_waiting(slot, UnknownCause::Stopped, ReadFailure::Stopped);
@@ -252,16 +255,10 @@ impl<L: GroupLog> HostCore<L> {
     }
 
     pub(super) fn fail_proposals(&mut self, slot: SlotId, why: UnknownCause) {
-        let Some(group) = self.groups.at_mut(slot) else {
-            return;
-        };
-        while let Some(waiter) = group.waiters.fail_next() {
+        let next = |core: &mut Self| core.groups.at_mut(slot)?.waiters.fail_next();
+        while let Some(waiter) = next(self) {
             self.proposals.release(waiter.cost);
-            let outcome = Outcome::Unknown { why };
-            self.outputs.push_back(Output::Proposal {
-                id: waiter.id,
-                outcome,
-            });
+            self.end_proposal(slot, waiter.who, Outcome::Unknown { why });
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::log::api::{GroupLog, Mutation};
 use crate::proto::consensus::{Role, Turn};
 use crate::proto::group_table::SlotId;
 use crate::proto::reads::Reader;
-use crate::proto::waiters::{Expiring, Waiter};
+use crate::proto::waiters::{Expiring, Proposer, Waiter};
 use crate::proto::wire::{GroupBody, GroupMessage, Header};
 
 /// A command for one group.
@@ -26,10 +26,24 @@ pub struct Proposal {
     pub context: Bytes,
     /// When it ends as `Unknown`.
     pub deadline: Instant,
+    /// Whether it may go to a leader elsewhere.
+    pub forwarding: Forwarding,
+}
+
+/// Whether a proposal may go to the leader when that is another node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Forwarding {
+    /// It goes there, and its outcome comes back.
+    #[default]
+    Allowed,
+    /// It is refused, with the leader's node.
+    Never,
 }
 
 impl<L: GroupLog> HostCore<L> {
-    /// Proposes a command. Accepted, it ends with exactly one [`Output::Proposal`].
+    /// Proposes a command, here or, if it may be forwarded, at the leader elsewhere; one that no
+    /// leader is known for is held until one is, for 1.5 election timeouts at most. Accepted, it
+    /// ends with exactly one [`Output::Proposal`].
     ///
     /// # Errors
     /// [`Refusal`]: at once, by name, and proven without effect.
@@ -50,15 +64,38 @@ impl<L: GroupLog> HostCore<L> {
         if proposal.deadline <= self.now {
             return Err(Refusal::Late);
         }
+        let found = self.groups.at(slot).ok_or(Refusal::NoSuchGroup(group))?;
+        let leads = found.replica.status().role == Role::Leader;
+        if !leads && proposal.forwarding == Forwarding::Allowed {
+            return self.forward(slot, group, proposal);
+        }
+        let who = Proposer::Local(proposal.id);
+        let (data, context) = (proposal.data, proposal.context);
+        self.propose_here(slot, who, data, context, proposal.deadline)
+    }
+
+    /// Proposes at the replica here, which must lead.
+    pub(super) fn propose_here(
+        &mut self,
+        slot: SlotId,
+        who: Proposer,
+        data: Bytes,
+        context: Bytes,
+        deadline: Instant,
+    ) -> Result<(), Refusal> {
+        if deadline <= self.now {
+            return Err(Refusal::Late);
+        }
+        let got = data.len() + context.len();
         let most = self.config.retained_entries_max();
-        let found = self
-            .groups
-            .at_mut(slot)
-            .ok_or(Refusal::NoSuchGroup(group))?;
+        let found = self.groups.at_mut(slot).ok_or(Refusal::Stopped)?;
         let status = found.replica.status();
         if status.role != Role::Leader {
             let leader = status.leader.and_then(|leader| found.node_of(leader));
             return Err(Refusal::NotLeader { leader });
+        }
+        if self.log_full {
+            return Err(Refusal::LogFull);
         }
         let waiting = found.waiters.len();
         if waiting >= WAITERS_PER_GROUP_MAX {
@@ -72,7 +109,7 @@ impl<L: GroupLog> HostCore<L> {
             return Err(Refusal::LogRetained { retained, most });
         }
         let cost = self.proposals.admit(got)?;
-        let (index, term) = match found.replica.propose(proposal.data, proposal.context) {
+        let (index, term) = match found.replica.propose(data, context) {
             Ok(at) => at,
             Err(refusal) => {
                 self.proposals.release(cost);
@@ -82,16 +119,19 @@ impl<L: GroupLog> HostCore<L> {
         found.waiters.push(Waiter {
             index,
             term,
-            id: proposal.id,
+            who,
             cost,
         });
-        let what = Expiring::Proposal {
-            index,
-            id: proposal.id,
-        };
-        self.deadlines.push(proposal.deadline, slot, what);
+        self.remote_waiting += u64::from(matches!(who, Proposer::Remote { .. }));
+        let what = Expiring::Proposal { index, who };
+        self.deadlines.push(deadline, slot, what);
         self.queue(slot);
         Ok(())
+    }
+
+    /// Whether the log takes entries now. While it doesn't, proposals here are refused by name.
+    pub fn set_log_full(&mut self, full: bool) {
+        self.log_full = full;
     }
 
     /// Asks for a linearizable read: at the leader one round confirms it, elsewhere the leader is
@@ -250,7 +290,8 @@ impl<L: GroupLog> HostCore<L> {
         }
         let mut results = results.into_iter().peekable();
         let mut ended = 0_usize;
-        while let Some(waiter) = found.waiters.resolve_next(index) {
+        let next = |core: &mut Self| core.groups.at_mut(slot)?.waiters.resolve_next(index);
+        while let Some(waiter) = next(self) {
             let mut result = Bytes::new();
             while let Some((_, bytes)) = results.next_if(|(at, _)| *at <= waiter.index) {
                 result = bytes;
@@ -260,10 +301,7 @@ impl<L: GroupLog> HostCore<L> {
                 index: waiter.index,
                 result,
             };
-            self.outputs.push_back(Output::Proposal {
-                id: waiter.id,
-                outcome,
-            });
+            self.end_proposal(slot, waiter.who, outcome);
             ended += 1;
         }
         ended += self.finish_reads(slot);
@@ -294,7 +332,7 @@ impl<L: GroupLog> HostCore<L> {
                     return false;
                 };
                 match what {
-                    Expiring::Proposal { index, id } => group.waiters.is_waiting(index, id),
+                    Expiring::Proposal { index, who } => group.waiters.is_waiting(index, who),
                     Expiring::Read { id } => group.reads.is_live(id),
                 }
             });

@@ -6,5 +6,6 @@
 
 mod elections;
 mod faults;
+mod forwarding;
 mod rounds;
 mod world;

@@ -2,10 +2,10 @@
 //! that were confirmed, and what follows from a change of role.
 
 use super::{HostCore, Output};
-use crate::error::{Outcome, UnknownCause};
+use crate::error::{Outcome, Refusal, UnknownCause};
 use crate::id::{GroupId, NodeId, ReplicaId};
 use crate::limits::{BULK_QUEUE_BYTES_MAX, URGENT_PER_PEER_MAX};
-use crate::log::api::{Change, GroupLog, Mutation};
+use crate::log::api::{Change, GroupLog, LogEntry, Mutation};
 use crate::proto::consensus::{Role, Turn};
 use crate::proto::group_table::SlotId;
 use crate::proto::wire::{APPEND_OVERHEAD_BYTES, GroupBody, GroupMessage, Header, entry_len};
@@ -45,22 +45,16 @@ impl<L: GroupLog> HostCore<L> {
         }
         if !turn.committed.is_empty() {
             if !group.waiters.is_empty() {
-                for entry in &turn.committed {
-                    if let Some(waiter) = group.waiters.overwritten(entry.index, entry.term) {
-                        self.proposals.release(waiter.cost);
-                        let outcome = Outcome::Refused { index: entry.index };
-                        self.outputs.push_back(Output::Proposal {
-                            id: waiter.id,
-                            outcome,
-                        });
-                    }
-                }
+                self.end_overwritten(slot, &turn.committed);
             }
             self.outputs.push_back(Output::Apply {
                 group: id,
                 entries: turn.committed,
             });
         }
+        let Some(group) = self.groups.at_mut(slot) else {
+            return;
+        };
         let from = group.replica.id();
         let term = group.replica.status().term;
         let mut answers = Vec::new();
@@ -89,6 +83,19 @@ impl<L: GroupLog> HostCore<L> {
         self.forget_deadlines(ended);
     }
 
+    /// Proposals at whose index an entry of another term was committed have no effect.
+    fn end_overwritten(&mut self, slot: SlotId, committed: &[LogEntry]) {
+        for entry in committed {
+            let index = entry.index;
+            let group = self.groups.at_mut(slot);
+            if let Some(waiter) = group.and_then(|g| g.waiters.overwritten(index, entry.term)) {
+                self.proposals.release(waiter.cost);
+                let why = Refusal::Overwritten { index };
+                self.end_proposal(slot, waiter.who, Outcome::Refused { why });
+            }
+        }
+    }
+
     /// Queues a message for the node of the replica it is for.
     pub(super) fn send(&mut self, slot: SlotId, message: GroupMessage) {
         let Some(group) = self.groups.at(slot) else {
@@ -114,6 +121,8 @@ impl<L: GroupLog> HostCore<L> {
             | GroupBody::TimeoutNow
             | GroupBody::ReadIndex { .. }
             | GroupBody::ReadIndexAnswer { .. } => self.send_urgent(node, message),
+            // They have their own queue, and never come from Raft.
+            GroupBody::Forward(_) | GroupBody::ForwardAnswer(_) => {}
         }
     }
 
@@ -142,7 +151,13 @@ impl<L: GroupLog> HostCore<L> {
         };
         peer.bulk_bytes += bytes;
         peer.bulk.push_back(message);
-        if !std::mem::replace(&mut peer.bulk_told, true) {
+        self.tell_bulk(node);
+    }
+
+    pub(super) fn tell_bulk(&mut self, node: NodeId) {
+        if let Some(peer) = self.peers.get_mut(&node).filter(|peer| peer.up)
+            && !std::mem::replace(&mut peer.bulk_told, true)
+        {
             self.outputs.push_back(Output::BulkWaits { peer: node });
         }
     }
@@ -205,6 +220,7 @@ impl<L: GroupLog> HostCore<L> {
         if led && !leads {
             self.rearm(slot);
         }
+        self.release_held(slot);
         let node = self.leader_node(id);
         let (role, term) = (status.role, status.term);
         self.outputs.push_back(Output::RoleChanged {
@@ -285,7 +301,9 @@ pub(super) fn append_bytes(message: &GroupMessage) -> u64 {
         | GroupBody::Reject { .. }
         | GroupBody::TimeoutNow
         | GroupBody::ReadIndex { .. }
-        | GroupBody::ReadIndexAnswer { .. } => 0,
+        | GroupBody::ReadIndexAnswer { .. }
+        | GroupBody::Forward(_)
+        | GroupBody::ForwardAnswer(_) => 0,
     };
     (entries + APPEND_OVERHEAD_BYTES) as u64
 }

@@ -2,6 +2,7 @@
 //! within a wire version.
 
 use super::codec::{Reader, number_len, put_bytes, put_number};
+use super::forward;
 use super::{
     Append, Beat, Beats, ConfChange, Coverage, Dissent, DissentReason, GroupBody, GroupMessage,
     Header, Item, RoundAnswer, Verdict, WireError,
@@ -22,6 +23,8 @@ const READ_INDEX: u8 = 9;
 const READ_INDEX_ANSWER: u8 = 10;
 const BEATS: u8 = 11;
 const ANSWER: u8 = 12;
+const FORWARD: u8 = 13;
+const FORWARD_ANSWER: u8 = 14;
 
 pub(super) fn put_message(buf: &mut Vec<u8>, message: &GroupMessage) {
     let kind = match message.body {
@@ -35,6 +38,8 @@ pub(super) fn put_message(buf: &mut Vec<u8>, message: &GroupMessage) {
         GroupBody::TimeoutNow => TIMEOUT_NOW,
         GroupBody::ReadIndex { .. } => READ_INDEX,
         GroupBody::ReadIndexAnswer { .. } => READ_INDEX_ANSWER,
+        GroupBody::Forward(_) => FORWARD,
+        GroupBody::ForwardAnswer(_) => FORWARD_ANSWER,
     };
     buf.push(kind);
     let Header {
@@ -89,6 +94,8 @@ pub(super) fn put_message(buf: &mut Vec<u8>, message: &GroupMessage) {
             put_number(buf, *token);
             put_option(buf, index.map(Index::to_u64));
         }
+        GroupBody::Forward(forward) => forward::put_forward(buf, forward),
+        GroupBody::ForwardAnswer(answer) => forward::put_answer(buf, answer),
     }
 }
 
@@ -217,7 +224,9 @@ pub(super) fn read_item(reader: &mut Reader) -> Result<Item, WireError> {
     match kind {
         BEATS => Ok(Item::Beats(read_beats(reader)?)),
         ANSWER => Ok(Item::Answer(read_answer(reader)?)),
-        PRE_VOTE..=READ_INDEX_ANSWER => Ok(Item::Group(read_message(reader, kind)?)),
+        PRE_VOTE..=READ_INDEX_ANSWER | FORWARD | FORWARD_ANSWER => {
+            Ok(Item::Group(read_message(reader, kind)?))
+        }
         _ => Err(WireError::UnknownKind { kind, at }),
     }
 }
@@ -260,6 +269,8 @@ fn read_message(reader: &mut Reader, kind: u8) -> Result<GroupMessage, WireError
             commit: index(reader)?,
         },
         TIMEOUT_NOW => GroupBody::TimeoutNow,
+        FORWARD => GroupBody::Forward(forward::read_forward(reader)?),
+        FORWARD_ANSWER => GroupBody::ForwardAnswer(forward::read_answer(reader)?),
         READ_INDEX => GroupBody::ReadIndex {
             token: reader.wide()?,
         },

@@ -1,7 +1,12 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::limits::{BEAT_BYTES_MAX, BULK_BODY_BYTES_MAX, ENTRY_BYTES_MAX, NUMBER_MAX};
+use crate::error::{Outcome, Refusal, UnknownCause};
+use crate::id::NodeId;
+use crate::limits::{
+    BEAT_BYTES_MAX, BULK_BODY_BYTES_MAX, ENTRY_BYTES_MAX, FORWARD_RESULT_BYTES_MAX, NUMBER_MAX,
+    REQUEST_ID_BYTES_MAX,
+};
 use crate::log::api::EntryKind;
 
 fn number() -> impl Strategy<Value = u64> {
@@ -103,8 +108,97 @@ fn message() -> impl Strategy<Value = GroupMessage> {
                     index: i.map(Index::new),
                 }
             }),
+            forward().prop_map(GroupBody::Forward),
+            forward_answer().prop_map(GroupBody::ForwardAnswer),
         ];
         body.prop_map(move |body| GroupMessage { header, body })
+    })
+}
+
+fn forward() -> impl Strategy<Value = Forward> {
+    let bytes = |from, to| prop::collection::vec(any::<u8>(), from..to);
+    (
+        any::<u64>(),
+        any::<u64>(),
+        any::<u32>(),
+        bytes(0, 20),
+        bytes(1, 60),
+    )
+        .prop_map(|(boot, token, within_ms, context, data)| Forward {
+            boot: Boot::new(boot),
+            token,
+            within_ms,
+            context: context.into(),
+            data: data.into(),
+        })
+}
+
+/// Every refusal that there is.
+fn refusal() -> impl Strategy<Value = Refusal> {
+    (0..23_usize, number(), any::<u64>(), any::<u32>()).prop_map(|(kind, n, wide, short)| {
+        let (node, most) = (NodeId::new(short), 64 * 1024);
+        let waiting = usize::try_from(short).unwrap();
+        [
+            Refusal::NoSuchGroup(GroupId::new(n)),
+            Refusal::NotLeader { leader: None },
+            Refusal::NotLeader { leader: Some(node) },
+            Refusal::Transferring,
+            Refusal::NotReady { term: Term::new(n) },
+            Refusal::TooLarge { got: waiting, most },
+            Refusal::Uncommitted,
+            Refusal::Unapplied {
+                unapplied: wide,
+                most: n,
+            },
+            Refusal::NodeBusy {
+                in_use: wide,
+                most: n,
+            },
+            Refusal::TooManyWaiting { waiting, most },
+            Refusal::LogRetained {
+                retained: wide,
+                most: n,
+            },
+            Refusal::Late,
+            Refusal::Stopped,
+            Refusal::NotAVoter(ReplicaId::new(n)),
+            Refusal::Dropped,
+            Refusal::Empty,
+            Refusal::RequestIdTooLong { got: waiting, most },
+            Refusal::InboxFull { waiting, most },
+            Refusal::LogFull,
+            Refusal::Overwritten {
+                index: Index::new(n),
+            },
+            Refusal::NoLeader,
+            Refusal::NotTaken { leader: node },
+            Refusal::ForwardsFull { waiting, most },
+        ][kind]
+    })
+}
+
+fn forward_answer() -> impl Strategy<Value = ForwardAnswer> {
+    let cause = prop_oneof![
+        Just(UnknownCause::LeadershipLost),
+        Just(UnknownCause::Deadline),
+        Just(UnknownCause::Stopped),
+        Just(UnknownCause::LinkLost),
+        Just(UnknownCause::ResultTooLarge),
+    ];
+    let outcome = prop_oneof![
+        (number(), prop::collection::vec(any::<u8>(), 0..60)).prop_map(|(index, result)| {
+            Outcome::Committed {
+                index: Index::new(index),
+                result: result.into(),
+            }
+        }),
+        refusal().prop_map(|why| Outcome::Refused { why }),
+        cause.prop_map(|why| Outcome::Unknown { why }),
+    ];
+    (any::<u64>(), any::<u64>(), outcome).prop_map(|(boot, token, outcome)| ForwardAnswer {
+        boot: Boot::new(boot),
+        token,
+        outcome,
     })
 }
 
@@ -316,6 +410,59 @@ fn an_entry_over_the_bound_is_refused() {
     assert!(matches!(decode(body), Err(WireError::BadCount { .. })));
 }
 
+/// The largest of both kinds fit into a frame, within the lengths that are reckoned with.
+#[test]
+fn a_forwarded_proposal_and_its_answer_fit_into_a_frame() {
+    let header = header_of(NUMBER_MAX - 1);
+    let (boot, token) = (Boot::new(u64::MAX), u64::MAX);
+    let context = Bytes::from(vec![1; REQUEST_ID_BYTES_MAX]);
+    let forward = Forward {
+        boot,
+        token,
+        within_ms: u32::MAX,
+        data: vec![1; ENTRY_BYTES_MAX - context.len()].into(),
+        context,
+    };
+    let reckoned = forward_len(&forward);
+    let body = GroupBody::Forward(forward);
+    let body = body_of(&[Item::Group(GroupMessage { header, body })]);
+    assert!(body.len() <= reckoned + 2 && body.len() <= BULK_BODY_BYTES_MAX);
+    assert!(decode(body).is_ok());
+    let answer = |bytes| ForwardAnswer {
+        boot,
+        token,
+        outcome: Outcome::Committed {
+            index: Index::new(NUMBER_MAX - 1),
+            result: vec![1; bytes].into(),
+        },
+    };
+    let body_with = |bytes| {
+        let body = GroupBody::ForwardAnswer(answer(bytes));
+        body_of(&[Item::Group(GroupMessage { header, body })])
+    };
+    let body = body_with(FORWARD_RESULT_BYTES_MAX);
+    let reckoned = forward_answer_len(&answer(FORWARD_RESULT_BYTES_MAX));
+    assert!(body.len() <= reckoned + 2 && body.len() <= BULK_BODY_BYTES_MAX);
+    assert!(decode(body).is_ok());
+    let body = body_with(FORWARD_RESULT_BYTES_MAX + 1);
+    assert!(matches!(decode(body), Err(WireError::BadCount { .. })));
+}
+
+#[test]
+fn a_forwarded_proposal_without_a_command_is_refused() {
+    let forward = Forward {
+        boot: Boot::new(1),
+        token: 1,
+        within_ms: 5,
+        context: Bytes::new(),
+        data: Bytes::new(),
+    };
+    let body = GroupBody::Forward(forward);
+    let header = header_of(5);
+    let body = body_of(&[Item::Group(GroupMessage { header, body })]);
+    assert!(matches!(decode(body), Err(WireError::AtOdds { .. })));
+}
+
 #[test]
 fn a_count_beyond_the_bytes_there_are_allocates_nothing() {
     // A beats item that claims 60,000 groups and has none.
@@ -330,10 +477,10 @@ fn a_count_beyond_the_bytes_there_are_allocates_nothing() {
 #[test]
 fn another_version_is_named() {
     let expected = WireError::Version {
-        expected: 1,
-        got: 2,
+        expected: WIRE_VERSION,
+        got: 1,
     };
-    assert_eq!(decode(Bytes::from_static(&[2, 0])), Err(expected));
+    assert_eq!(decode(Bytes::from_static(&[1, 0])), Err(expected));
 }
 
 #[test]

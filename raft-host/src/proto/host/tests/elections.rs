@@ -7,7 +7,7 @@ use super::world::{World, ms, node_id, replica};
 use crate::error::{Outcome, ReadOutcome, Refusal, UnknownCause};
 use crate::id::{GroupId, Index, NodeId};
 use crate::proto::consensus::Role;
-use crate::proto::host::HostStats;
+use crate::proto::host::{Forwarding, HostStats};
 
 fn elected(nodes: usize, groups: u64, seed: u64) -> World {
     let mut world = World::new(nodes, groups, seed);
@@ -281,6 +281,7 @@ fn an_entry_too_large_is_refused_and_the_largest_passes() {
         data: Bytes::from(vec![1; bytes]),
         context: Bytes::new(),
         deadline: now + ms(500),
+        forwarding: Forwarding::Never,
     };
     world.with(leader, |core, now| {
         let refused = core.propose(now, group, proposal(1_000_001, most + 1));

@@ -17,7 +17,8 @@ use crate::log::api::{Change, GroupLog, HardState, LogEntry, Mutation, ReadError
 use crate::proto::admission::Dice;
 use crate::proto::consensus::Role;
 use crate::proto::host::{
-    GroupSpec, HostCore, HostIdentity, Lane, Member, MemberKind, Output, Proposal, SendEnd, Taken,
+    Forwarding, GroupSpec, HostCore, HostIdentity, Lane, Member, MemberKind, Output, Proposal,
+    SendEnd, Taken,
 };
 use crate::proto::wire::{GroupBody, Item, decode};
 
@@ -463,10 +464,12 @@ impl World {
         let Some(node) = &mut self.nodes[to] else {
             return;
         };
+        // A reply can be lost as well: the frame was taken, and its sender isn't told.
+        let reply_lost = self.weather.lose > 0 && self.dice.draw() % 1000 < self.weather.lose;
         let event = match node.core.on_frame(self.now, node_id(from), lane, body) {
             Taken::Bad(error) => panic!("a correct peer was called {error}"),
             Taken::Busy => lost,
-            Taken::Yes { answer } if self.cut.contains(&(to, from)) => {
+            Taken::Yes { answer } if reply_lost || self.cut.contains(&(to, from)) => {
                 drop(answer);
                 lost
             }
@@ -658,7 +661,9 @@ impl World {
                 | GroupBody::Reject { .. }
                 | GroupBody::TimeoutNow
                 | GroupBody::ReadIndex { .. }
-                | GroupBody::ReadIndexAnswer { .. } => {}
+                | GroupBody::ReadIndexAnswer { .. }
+                | GroupBody::Forward(_)
+                | GroupBody::ForwardAnswer(_) => {}
             }
         }
     }
@@ -694,6 +699,16 @@ impl World {
         group: GroupId,
         within: Duration,
     ) -> Result<(ProposalId, Bytes), Refusal> {
+        self.propose_as(at, group, within, Forwarding::Never)
+    }
+
+    pub(super) fn propose_as(
+        &mut self,
+        at: usize,
+        group: GroupId,
+        within: Duration,
+        forwarding: Forwarding,
+    ) -> Result<(ProposalId, Bytes), Refusal> {
         let id = ProposalId::new(self.next());
         let data = Bytes::from(format!("{group}/{id}"));
         let deadline = self.now + within;
@@ -702,6 +717,7 @@ impl World {
             data: data.clone(),
             context: Bytes::new(),
             deadline,
+            forwarding,
         };
         let node = self.nodes[at].as_mut().unwrap();
         node.core.propose(self.now, group, proposal)?;
