@@ -201,6 +201,9 @@ pub enum Refused {
     /// The archive lags too far behind.
     #[error("ArchiveLag")]
     ArchiveLag,
+    /// The host turned it away for a reason that has no name of its own here.
+    #[error("HostRefused: {0}")]
+    Host(raft_host::error::Refusal),
     /// The group doesn't serve coherent follower reads: its writes don't wait for them.
     #[error("NotCoherent: group {group} is not coherent")]
     NotCoherent {

@@ -9,6 +9,7 @@ pub mod error;
 pub mod keyspace;
 pub mod limits;
 pub mod load;
+pub mod node;
 pub mod resp;
 pub mod session;
 pub mod store;

@@ -198,3 +198,31 @@ const _: () = assert!(GROUPS_PAGE_DEFAULT <= GROUPS_PAGE_MAX);
 /// Bytes of one admin answer that a client of ours takes: a page of groups or a status with
 /// [`NODES_MAX`] peers is far below. At the bound the answer is given up.
 pub const ADMIN_ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Files of one open database: itself, its write-ahead log, the index of that.
+pub const DATABASE_FILES: u64 = 3;
+
+/// Open files that a node keeps for all else: the log's segments, links, listeners, and a few
+/// hundred sessions. Where the system allows no more, further clients wait to be accepted.
+pub const FILES_RESERVED: u64 = 512;
+
+/// Entries without a command that a group holds back in memory until one with a command comes; each
+/// is an election or a change of members. At the bound they are written to its file.
+pub const EMPTY_ENTRIES_HELD_MAX: usize = 64;
+
+/// Groups that wait for a checkpoint. At the bound one more is not noted; its next batches ask again.
+pub const CHECKPOINTS_WAITING_MAX: usize = 4096;
+
+/// The pause between two tries of a batch that finds the disk full.
+pub const DISK_FULL_PAUSE: Duration = Duration::from_millis(200);
+
+/// Databases whose keys are counted at once for `DBSIZE`, a node over; each count walks all keys of a
+/// group. More requests wait in turn.
+pub const COUNTS_MAX: usize = 1;
+
+/// Questions to shards about single groups that are under way at once for one page of `/groups` or
+/// for readiness. More wait in turn.
+pub const GROUP_QUESTIONS_MAX: usize = 64;
+
+/// How often a node that has just started looks whether its groups have caught up.
+pub const CATCH_UP_INTERVAL: Duration = Duration::from_millis(50);

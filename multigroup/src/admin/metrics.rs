@@ -11,6 +11,7 @@ use super::status::{DiskHealth, LaneState, PeerStatus, Status};
 pub(super) fn write(status: &Status, out: &mut Exposition) {
     write_node(status, out);
     write_groups(status, out);
+    write_rounds(status, out);
     write_lanes(&status.peers, out);
     write_accounts(&status.peers, out);
 }
@@ -23,6 +24,79 @@ fn one(
     number: impl Into<Number>,
 ) {
     out.family(name, kind, help).sample(&[], number);
+}
+
+/// The counters of heartbeats and proposals: name, help, number.
+fn write_rounds(status: &Status, out: &mut Exposition) {
+    let (r, p) = (&status.rounds, &status.proposals);
+    for (name, help, number) in [
+        (
+            "raft_host_rounds_total",
+            "Rounds begun that cover groups.",
+            r.rounds_total,
+        ),
+        (
+            "raft_host_read_rounds_total",
+            "Rounds begun for reads.",
+            r.read_rounds_total,
+        ),
+        (
+            "raft_host_beat_frames_total",
+            "Frames that carried beats.",
+            r.beat_frames_total,
+        ),
+        (
+            "raft_host_beats_listed_total",
+            "Groups listed in them.",
+            r.beats_listed_total,
+        ),
+        (
+            "raft_host_beat_bytes_total",
+            "Bytes of the beats.",
+            r.beat_bytes_total,
+        ),
+        (
+            "raft_host_rounds_restated_total",
+            "Rounds asked for anew.",
+            r.restated_total,
+        ),
+        (
+            "raft_host_dissents_total",
+            "Groups that disagreed with a round.",
+            r.dissents_total,
+        ),
+        (
+            "raft_host_campaigns_total",
+            "Campaigns begun.",
+            r.campaigns_total,
+        ),
+        (
+            "raft_host_elected_total",
+            "Leaderships won.",
+            r.elected_total,
+        ),
+    ] {
+        one(out, name, Kind::Counter, help, number);
+    }
+    one(
+        out,
+        "raft_host_proposals_waiting",
+        Kind::Gauge,
+        "Proposals and reads that wait.",
+        p.waiting,
+    );
+    let mut ends = out.family(
+        "raft_host_proposals_total",
+        Kind::Counter,
+        "Proposals that ended, and how.",
+    );
+    for (outcome, number) in [
+        ("committed", p.committed_total),
+        ("refused", p.refused_total),
+        ("unknown", p.unknown_total),
+    ] {
+        ends.sample(&[("outcome", outcome)], number);
+    }
 }
 
 fn write_node(status: &Status, out: &mut Exposition) {

@@ -145,7 +145,10 @@ async fn groups<S: StatusSource>(
         let error = format!("limit is {limit}, and must be from 1 to {GROUPS_PAGE_MAX}");
         return fault(StatusCode::BAD_REQUEST, error);
     }
-    let groups = admin.source.groups(query.after.map(GroupId::new), limit);
+    let groups = admin
+        .source
+        .groups(query.after.map(GroupId::new), limit)
+        .await;
     let is_full = groups.len() >= limit;
     let next_after = groups.last().filter(|_| is_full).map(|group| group.group);
     let page = GroupPage {

@@ -32,8 +32,12 @@ pub trait StatusSource: Send + Sync + 'static {
     /// Why not, or not yet.
     fn readiness(&self) -> Result<(), Unfit>;
 
-    /// The groups after one, in order of their numbers, at most `limit`. Must not wait for anything.
-    fn groups(&self, after: Option<GroupId>, limit: usize) -> Vec<GroupStatus>;
+    /// The groups after one, in order of their numbers, at most `limit`.
+    fn groups(
+        &self,
+        after: Option<GroupId>,
+        limit: usize,
+    ) -> impl Future<Output = Vec<GroupStatus>> + Send;
 
     /// What its replica of a group holds. It reads a whole database, so not on this task.
     fn replica(
@@ -78,6 +82,59 @@ pub struct Status {
     pub archive: Option<ArchiveStatus>,
     /// Its certificate.
     pub tls: TlsStatus,
+    /// The heartbeats that it sent.
+    #[serde(default)]
+    pub rounds: RoundStatus,
+    /// What was proposed here.
+    #[serde(default)]
+    pub proposals: ProposalStatus,
+    /// Why it can't go on, if it can't.
+    #[serde(default)]
+    pub failure: Option<String>,
+}
+
+/// Heartbeats as their sender, over all peers and shards. A round is one shard's batch of beats to
+/// one peer; what it costs is `beat_bytes_total` by `beats_listed_total` a group, and
+/// `beat_frames_total` by `rounds_total` frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RoundStatus {
+    /// Threads that own groups, and so rounds a peer and interval.
+    pub shards: u64,
+    /// From round to round.
+    pub heartbeat_interval_ms: u64,
+    /// Rounds begun that cover groups.
+    pub rounds_total: u64,
+    /// Rounds begun for reads that wait.
+    pub read_rounds_total: u64,
+    /// Frames that carried beats.
+    pub beat_frames_total: u64,
+    /// Groups listed in them.
+    pub beats_listed_total: u64,
+    /// Bytes of the beats and of what surrounds them in their frames.
+    pub beat_bytes_total: u64,
+    /// Rounds whose receiver asked for all groups anew.
+    pub restated_total: u64,
+    /// Groups that disagreed with a round.
+    pub dissents_total: u64,
+    /// Campaigns begun here.
+    pub campaigns_total: u64,
+    /// Times that a replica here became its group's leader.
+    pub elected_total: u64,
+}
+
+/// Commands that were proposed at this node, by how they ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProposalStatus {
+    /// Proposals and linearizable reads that wait now.
+    pub waiting: u64,
+    /// Committed and applied.
+    pub committed_total: u64,
+    /// Proven without effect.
+    pub refused_total: u64,
+    /// Of unknown fate.
+    pub unknown_total: u64,
 }
 
 /// How many groups are in which state here.

@@ -112,6 +112,15 @@ impl StatusSource for Source {
                 cert_not_after: "2027-01-02T03:04:05Z".to_owned(),
                 crl_age_s: Some(9),
             },
+            rounds: RoundStatus {
+                beat_bytes_total: 31,
+                ..RoundStatus::default()
+            },
+            proposals: ProposalStatus {
+                committed_total: 32,
+                ..ProposalStatus::default()
+            },
+            failure: None,
         }
     }
 
@@ -128,7 +137,7 @@ impl StatusSource for Source {
         }
     }
 
-    fn groups(&self, after: Option<GroupId>, limit: usize) -> Vec<GroupStatus> {
+    async fn groups(&self, after: Option<GroupId>, limit: usize) -> Vec<GroupStatus> {
         let first = after.map_or(0, |after| after.to_u64().saturating_add(1));
         let group = |group| GroupStatus {
             group,

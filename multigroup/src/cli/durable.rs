@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Who may read a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Readers {
+pub(crate) enum Readers {
     /// Whoever the umask lets.
     All,
     /// Its owner alone, from its first byte on.
@@ -16,7 +16,7 @@ pub(super) enum Readers {
 
 /// A file that is written and synced, but not yet in its place; dropped there, it is removed.
 #[derive(Debug)]
-pub(super) struct Staged {
+pub(crate) struct Staged {
     from: PathBuf,
     to: PathBuf,
     placed: bool,
@@ -33,7 +33,7 @@ impl Drop for Staged {
 
 impl Staged {
     /// Writes and syncs a file beside its place.
-    pub(super) fn write(to: &Path, contents: &[u8], readers: Readers) -> io::Result<Self> {
+    pub(crate) fn write(to: &Path, contents: &[u8], readers: Readers) -> io::Result<Self> {
         let name = to.file_name().ok_or(io::ErrorKind::IsADirectory)?;
         let name = format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id());
         let from = to.with_file_name(name);
@@ -61,7 +61,7 @@ impl Staged {
     }
 
     /// Puts it in its place. The folder is not synced yet.
-    pub(super) fn place(mut self) -> io::Result<()> {
+    pub(crate) fn place(mut self) -> io::Result<()> {
         fs::rename(&self.from, &self.to)?;
         self.placed = true;
         Ok(())
@@ -69,13 +69,13 @@ impl Staged {
 }
 
 /// Writes one file durably.
-pub(super) fn write(to: &Path, contents: &[u8], readers: Readers) -> io::Result<()> {
+pub(crate) fn write(to: &Path, contents: &[u8], readers: Readers) -> io::Result<()> {
     Staged::write(to, contents, readers)?.place()?;
     sync_folder(folder_of(to))
 }
 
 /// The folder that a path is in, also where it is given as a bare name.
-pub(super) fn folder_of(path: &Path) -> &Path {
+pub(crate) fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         Some(_) | None => Path::new("."),
@@ -83,6 +83,6 @@ pub(super) fn folder_of(path: &Path) -> &Path {
 }
 
 /// Makes renames in a folder survive a power cut.
-pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }

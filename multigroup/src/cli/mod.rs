@@ -6,10 +6,11 @@
 //! stderr. A reader that closes stdout early ends the command without a word.
 
 mod certs;
-mod durable;
+pub(crate) mod durable;
 mod failure;
 mod json;
 mod load;
+mod node;
 mod status;
 mod version;
 
@@ -56,6 +57,7 @@ struct Arguments {
 enum Command {
     Certs(certs::Certs),
     Load(load::Load),
+    Node(node::Node),
     Status(status::Show),
 }
 
@@ -107,6 +109,7 @@ fn dispatch(arguments: Arguments, out: &mut dyn Write) -> Result<(), Failure> {
         _ if arguments.version => version::print(arguments.json.as_ref(), out),
         Some(Command::Certs(command)) => command.run(out),
         Some(Command::Load(command)) => command.run(out),
+        Some(Command::Node(command)) => command.run(out),
         Some(Command::Status(command)) => command.run(out),
         None => Err(Failure::usage(
             "no command was given; see `multigroup --help`",

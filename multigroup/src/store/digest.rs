@@ -25,6 +25,17 @@ pub struct Digest {
 }
 
 impl Digest {
+    /// That of a group without a file: nothing is applied and nothing saved.
+    pub(super) fn of_nothing() -> Self {
+        let nothing = finish(Context::new(&SHA256));
+        Self {
+            applied: Applied::default(),
+            rows: 0,
+            sha256: nothing,
+            outcomes_sha256: outcomes_sha256(&nothing, [0; 3]),
+        }
+    }
+
     /// The digest of the rows as 64 hexadecimal digits.
     #[must_use]
     pub fn to_hex(&self) -> String {
@@ -61,17 +72,22 @@ fn read(connection: &mut Connection) -> rusqlite::Result<Digest> {
     let saved = "SELECT id, hash, CAST(log_index AS BLOB), result FROM outcome ORDER BY id";
     let (_, saved) = hash_rows(&transaction, saved)?;
     let dedup = schema::read_dedup(&transaction)?;
-    let mut context = Context::new(&SHA256);
-    context.update(&saved);
-    for number in [dedup.time().to_u64(), dedup.floor().to_u64(), dedup.saved()] {
-        context.update(&number.to_le_bytes());
-    }
+    let books = [dedup.time().to_u64(), dedup.floor().to_u64(), dedup.saved()];
     Ok(Digest {
         applied,
         rows,
         sha256,
-        outcomes_sha256: finish(context),
+        outcomes_sha256: outcomes_sha256(&saved, books),
     })
+}
+
+fn outcomes_sha256(saved: &[u8; 32], books: [u64; 3]) -> [u8; 32] {
+    let mut context = Context::new(&SHA256);
+    context.update(saved);
+    for number in books {
+        context.update(&number.to_le_bytes());
+    }
+    finish(context)
 }
 
 fn hash_rows(connection: &Connection, sql: &str) -> rusqlite::Result<(u64, [u8; 32])> {

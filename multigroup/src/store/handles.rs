@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use raft_host::id::GroupId;
@@ -18,6 +18,7 @@ use super::digest::{self, Digest};
 use super::error::StoreError;
 use super::group_db::{AppliedEntry, Checkpoint, Committed, GroupDb};
 use super::install;
+use super::ops;
 use super::schema::{Applied, Owner};
 use crate::command::{Body, Outcome};
 use crate::keyspace::KeySpace;
@@ -64,6 +65,8 @@ struct Slot {
     last_use: AtomicU64,
     /// Batches since the last whole checkpoint; counts on over closing and opening.
     unmoved: AtomicU64,
+    /// Whether its file is there. One that isn't stands for a group with nothing applied.
+    present: AtomicBool,
 }
 
 /// The open databases by the use at which each was last put in order.
@@ -77,7 +80,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Store {
-    /// Opens the store; no database yet.
+    /// Opens the store; no database yet. A group's file is made by the first batch that is applied
+    /// to it, so that groups which nobody uses cost none.
     ///
     /// # Errors
     /// If the folder can't be made or read.
@@ -88,8 +92,8 @@ impl Store {
             open_max,
         } = options;
         fs::create_dir_all(&folder).map_err(StoreError::io(&folder, "make the folder"))?;
-        fs::read_dir(&folder).map_err(StoreError::io(&folder, "read the folder"))?;
-        let slots = space.all().map(|_| Slot::default()).collect();
+        let slots: Vec<_> = space.all().map(|_| Slot::default()).collect();
+        note_present(&folder, &slots)?;
         let open_max = open_max.max(1);
         let (order, due) = (Mutex::default(), Mutex::default());
         Ok(Self {
@@ -109,11 +113,22 @@ impl Store {
         path_in(&self.folder, group)
     }
 
-    /// How far a group's database got; makes it if there is none.
+    /// Whether a group has a file.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchGroup`].
+    pub fn exists(&self, group: GroupId) -> Result<bool, StoreError> {
+        Ok(self.slot(group)?.present.load(Ordering::Acquire))
+    }
+
+    /// How far a group's database got: nowhere if it has no file.
     ///
     /// # Errors
     /// Those of opening it.
     pub fn applied(&self, group: GroupId) -> Result<Applied, StoreError> {
+        if !self.exists(group)? {
+            return Ok(Applied::default());
+        }
         self.with(group, |db| Ok(db.applied()))
     }
 
@@ -145,6 +160,10 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotARead`] for a command that writes, else those of the database.
     pub fn read(&self, group: GroupId, body: &Body) -> Result<(Applied, Outcome), StoreError> {
+        if !self.exists(group)? {
+            let outcome = ops::read_nothing(body).ok_or(StoreError::NotARead { group })?;
+            return Ok((Applied::default(), outcome));
+        }
         self.with(group, |db| Ok((db.applied(), db.read(body)?)))
     }
 
@@ -153,6 +172,9 @@ impl Store {
     /// # Errors
     /// Those of the database.
     pub fn row_count(&self, group: GroupId) -> Result<u64, StoreError> {
+        if !self.exists(group)? {
+            return Ok(0);
+        }
         self.with(group, |db| db.row_count())
     }
 
@@ -185,6 +207,9 @@ impl Store {
     /// # Errors
     /// Those of the database.
     pub fn digest(&self, group: GroupId) -> Result<Digest, StoreError> {
+        if !self.exists(group)? {
+            return Ok(Digest::of_nothing());
+        }
         let (path, owner) = self.existing(group)?;
         digest::digest(&path, owner)
     }
@@ -224,6 +249,7 @@ impl Store {
         let mut db = self.lock_slot(group, slot);
         self.close_locked(group, &mut db);
         install::install(&self.path_of(group), owner, expected)?;
+        slot.present.store(true, Ordering::Release);
         slot.unmoved.store(0, Ordering::Relaxed);
         Ok(())
     }
@@ -263,7 +289,7 @@ impl Store {
 
     /// The file of a group that is there, since it was opened or made just now.
     fn existing(&self, group: GroupId) -> Result<(PathBuf, Owner), StoreError> {
-        self.applied(group)?;
+        self.with(group, |_| Ok(()))?;
         Ok((self.path_of(group), self.owner(group)?))
     }
 
@@ -283,6 +309,7 @@ impl Store {
             Some(open) => open,
             empty => {
                 let opened = GroupDb::open(self.path_of(group), self.owner(group)?)?;
+                slot.present.store(true, Ordering::Release);
                 evicted = self.enter(group, now);
                 empty.insert(Box::new(opened))
             }
@@ -344,6 +371,22 @@ impl Store {
         }
         evicted
     }
+}
+
+/// Notes which groups have a file.
+fn note_present(folder: &Path, slots: &[Slot]) -> Result<(), StoreError> {
+    for entry in fs::read_dir(folder).map_err(StoreError::io(folder, "read the folder"))? {
+        let entry = entry.map_err(StoreError::io(folder, "read the folder"))?;
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_suffix(".db"));
+        let slot = number
+            .and_then(|number| number.parse::<usize>().ok())
+            .and_then(|at| slots.get(at));
+        if let Some(slot) = slot {
+            slot.present.store(true, Ordering::Release);
+        }
+    }
+    Ok(())
 }
 
 /// The file of a group in a folder of databases.

@@ -43,6 +43,30 @@ pub(super) fn execute(connection: &Connection, body: &Body) -> rusqlite::Result<
     }
 }
 
+/// What a command that reads finds in a group without any rows; `None` for one that writes. It
+/// says what [`execute`] would on an empty database.
+pub(super) fn read_nothing(body: &Body) -> Option<Outcome> {
+    let read = |op: &Op| match op {
+        Op::Get { .. } => Some(Outcome::Nil),
+        Op::StrLen { .. } | Op::Exists { .. } => Some(Outcome::Integer(0)),
+        Op::MGet { keys } => Some(Outcome::Array(vec![Outcome::Nil; keys.len()])),
+        Op::Set { .. }
+        | Op::SetNx { .. }
+        | Op::Del { .. }
+        | Op::MSet { .. }
+        | Op::IncrBy { .. }
+        | Op::Append { .. } => None,
+    };
+    match body {
+        Body::Single(op) => read(op),
+        Body::Transaction(ops) => ops
+            .iter()
+            .map(read)
+            .collect::<Option<_>>()
+            .map(Outcome::Array),
+    }
+}
+
 fn execute_op(connection: &Connection, op: &Op, room: &mut Room) -> rusqlite::Result<Outcome> {
     match op {
         Op::Get { key } => get(connection, key, room),

@@ -49,8 +49,8 @@ fn the_database_that_closes_is_the_one_longest_unused() {
     };
     mark(a);
     mark(b);
-    store.applied(a).unwrap();
-    store.applied(c).unwrap();
+    store.with(a, |_| Ok(())).unwrap();
+    store.with(c, |_| Ok(())).unwrap();
     let kept: i64 = temp_limit(a).unwrap();
     let reopened: i64 = temp_limit(b).unwrap();
     assert_eq!(kept, 1234);
@@ -70,7 +70,7 @@ fn databases_that_are_all_in_use_in_turn_stay_within_the_bound() {
             // Each of the open ones was used again since it was opened.
             for again in [group, group + 1, group + 2, group + round, group + 1] {
                 store
-                    .applied(GroupId::new(again % u64::from(GROUPS)))
+                    .with(GroupId::new(again % u64::from(GROUPS)), |_| Ok(()))
                     .unwrap();
                 assert!(store.open_count() <= 3, "{} open", store.open_count());
             }
@@ -349,4 +349,33 @@ fn the_file_has_the_tables_that_other_programs_may_read() {
         ))
     });
     assert_eq!(row, Ok(("42".into(), "text".into(), "blob".into())));
+}
+
+#[test]
+fn a_group_without_a_file_is_read_as_empty_and_gets_none_by_it() {
+    let (folder, store) = new_store();
+    let keys = vec![b("x"), b("y")];
+    let ops = vec![
+        Op::Get { key: b("x") },
+        Op::StrLen { key: b("x") },
+        Op::Exists { keys: keys.clone() },
+        Op::MGet { keys },
+    ];
+    let reads = Body::Transaction(ops);
+    let without = store.read(group(), &reads).unwrap();
+    let digest = store.digest(group()).unwrap();
+    assert_eq!(store.row_count(group()).unwrap(), 0);
+    assert_eq!(store.applied(group()).unwrap(), Applied::default());
+    assert!(!store.exists(group()).unwrap());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    let write = Body::Single(incr("x"));
+    let refused = store.read(group(), &write);
+    assert!(matches!(refused, Err(StoreError::NotARead { .. })));
+    // An empty file says the same.
+    store.with(group(), |_| Ok(())).unwrap();
+    assert!(store.exists(group()).unwrap());
+    assert_eq!(store.read(group(), &reads).unwrap(), without);
+    assert_eq!(store.digest(group()).unwrap(), digest);
+    drop(store);
+    assert!(open_at(folder.path()).exists(group()).unwrap());
 }
