@@ -400,6 +400,13 @@ pub(crate) fn cluster_of(certificate: &X509Certificate<'_>) -> Option<ClusterNam
     })
 }
 
+/// The cluster that the first certificate of a PEM file names, as a CA's does.
+#[must_use]
+pub(crate) fn cluster_named_in(pem: &str) -> Option<ClusterName> {
+    let block = first_block(pem, "CERTIFICATE")?;
+    cluster_of(&block.parse_x509().ok()?)
+}
+
 fn first_block(text: &str, label: &str) -> Option<Pem> {
     let mut blocks = Pem::iter_from_buffer(text.as_bytes()).map_while(Result::ok);
     blocks.find(|block| block.label == label)

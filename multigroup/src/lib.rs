@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod certificates;
 pub mod cli;
+pub mod cluster;
 pub mod command;
 pub mod config;
 pub mod error;

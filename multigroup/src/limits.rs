@@ -226,3 +226,6 @@ pub const GROUP_QUESTIONS_MAX: usize = 64;
 
 /// How often a node that has just started looks whether its groups have caught up.
 pub const CATCH_UP_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Bytes from the end of a node's log that are looked through for its last lines.
+pub const LOG_TAIL_BYTES: u64 = 64 * 1024;

@@ -11,7 +11,10 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use transport::id::{ClusterName, PeerId};
+
 use super::failure::Failure;
+use crate::certificates::cluster_named_in;
 
 /// Make and show the certificates of a cluster
 #[derive(Debug, Args)]
@@ -40,6 +43,33 @@ impl Certs {
             Command::Show(command) => command.run(out),
         }
     }
+}
+
+/// Makes the CA of a cluster in its folder, as `certs init` does.
+pub(super) fn make_ca(dir: &Path, cluster: ClusterName) -> Result<(), Failure> {
+    init::Init::new(dir, cluster).run(&mut std::io::sink())
+}
+
+/// Makes the certificate of a node, as `certs node` does.
+pub(super) fn make_leaf(dir: &Path, node: PeerId) -> Result<(), Failure> {
+    node::Node::new(dir, node).run(&mut std::io::sink())
+}
+
+/// The cluster whose CA is in a folder; `None` if there is no CA.
+pub(super) fn cluster_of_ca(dir: &Path) -> Result<Option<ClusterName>, Failure> {
+    let path = CaFiles::of(dir).certificate();
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Failure::of_file("read", &path, &error)),
+    };
+    let cluster = cluster_named_in(&text).ok_or_else(|| {
+        Failure::usage(format!(
+            "{} is no CA's certificate of a cluster; restore it or choose another --dir",
+            path.display()
+        ))
+    })?;
+    Ok(Some(cluster))
 }
 
 /// How long a CA is good. Long, since replacing it means new leaves everywhere.

@@ -295,17 +295,22 @@ pub(super) fn configs_of(dir: &Path) -> Result<Vec<(PathBuf, Config)>, Failure> 
         };
         let path = entry.path().join("config.toml");
         if path.exists() {
-            let config = Config::load(&path).map_err(|error| {
-                Failure::usage(format!(
-                    "{} can't be used: {}",
-                    path.display(),
-                    chain(&error)
-                ))
-            })?;
+            let config = config_at(&path)?;
             found.insert(number, (path, config));
         }
     }
     Ok(found.into_values().collect())
+}
+
+/// One node's configuration.
+pub(super) fn config_at(path: &Path) -> Result<Config, Failure> {
+    Config::load(path).map_err(|error| {
+        Failure::usage(format!(
+            "{} can't be used: {}",
+            path.display(),
+            chain(&error)
+        ))
+    })
 }
 
 /// The first Ctrl-C ends the run cleanly, the second at once, with what is under way as unknown;

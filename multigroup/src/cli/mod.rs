@@ -6,11 +6,13 @@
 //! stderr. A reader that closes stdout early ends the command without a word.
 
 mod certs;
+mod cluster;
 pub(crate) mod durable;
 mod failure;
 mod json;
 mod load;
 mod node;
+mod progress;
 mod status;
 mod version;
 
@@ -56,6 +58,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Certs(certs::Certs),
+    Cluster(cluster::Cluster),
     Load(load::Load),
     Node(node::Node),
     Status(status::Show),
@@ -108,6 +111,7 @@ fn dispatch(arguments: Arguments, out: &mut dyn Write) -> Result<(), Failure> {
     match arguments.command {
         _ if arguments.version => version::print(arguments.json.as_ref(), out),
         Some(Command::Certs(command)) => command.run(out),
+        Some(Command::Cluster(command)) => command.run(out),
         Some(Command::Load(command)) => command.run(out),
         Some(Command::Node(command)) => command.run(out),
         Some(Command::Status(command)) => command.run(out),

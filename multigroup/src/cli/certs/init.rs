@@ -42,6 +42,11 @@ impl Drop for Scaffold {
 }
 
 impl Init {
+    pub(super) fn new(dir: &Path, cluster: ClusterName) -> Self {
+        let dir = dir.to_owned();
+        Self { dir, cluster }
+    }
+
     pub(super) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         let files = CaFiles::of(&self.dir);
         if fs::symlink_metadata(&files.folder).is_ok() {

@@ -42,10 +42,23 @@ pub(super) struct Node {
     valid: Duration,
 }
 
+/// How long a leaf is good unless something else is asked for: what `--valid` has by default.
+const LEAF_VALIDITY: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// The names by which every node can be reached from its own machine.
 const LOCAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 impl Node {
+    /// With the usual names and time.
+    pub(super) fn new(dir: &Path, node: PeerId) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            node,
+            hosts: Vec::new(),
+            valid: LEAF_VALIDITY,
+        }
+    }
+
     pub(super) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         let ca = CaFiles::of(&self.dir);
         let authority = read_authority(&self.dir, &ca)?;

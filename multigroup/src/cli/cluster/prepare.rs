@@ -1,0 +1,371 @@
+//! What a cluster's folder must hold before its nodes start: certificates and configurations. What
+//! is there is kept, what is missing is made, and an option that says something else than what is
+//! there is refused with both.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use transport::id::{ClusterName, PeerId};
+
+use crate::cli::certs;
+use crate::cli::durable::{self, Readers};
+use crate::cli::failure::Failure;
+use crate::cli::load::{chain, configs_of};
+use crate::cluster::ClusterFolder;
+use crate::config::{Config, ConfigSet, HostPort, RawConfig, RawListen, RawTls};
+use crate::limits::NODES_MAX;
+
+/// What is made where nothing is said.
+const NODES_DEFAULT: u64 = 3;
+const GROUPS_DEFAULT: u32 = 1500;
+const BASE_PORT_DEFAULT: u16 = 7100;
+const CLUSTER_DEFAULT: &str = "dev";
+
+/// From a node's port for peers to the one for clients, and to the one for operators.
+const CLIENT_OFFSET: u16 = 100;
+const ADMIN_OFFSET: u16 = 200;
+
+/// Keys that each node has a value of its own of, or that an option is for.
+const NOT_FOR_ALL: [(&str, &str); 5] = [
+    ("groups", "--groups"),
+    ("peers", "--nodes and --base-port"),
+    ("listen", "--base-port"),
+    ("node", "--nodes"),
+    ("data_dir", "nothing: it is node-N/data"),
+];
+
+/// What the command line says of the cluster; what it leaves open is as it was, or by default.
+#[derive(Clone, Debug, Default)]
+pub(in crate::cli) struct Wanted {
+    pub(in crate::cli) nodes: Option<u64>,
+    pub(in crate::cli) groups: Option<u32>,
+    pub(in crate::cli) base_port: Option<u16>,
+    pub(in crate::cli) sets: Vec<ConfigSet>,
+}
+
+/// Makes what is missing and gives the configurations, their paths absolute, by node.
+pub(in crate::cli) fn prepare(
+    folder: &ClusterFolder,
+    wanted: &Wanted,
+) -> Result<Vec<Config>, Failure> {
+    check_sets(&wanted.sets)?;
+    let root = folder.root();
+    fs::create_dir_all(root).map_err(|error| Failure::of_input("create", root, &error))?;
+    let existing = existing(folder)?;
+    let raws = match existing.values().next() {
+        None => fresh(folder, wanted)?,
+        Some(first) => {
+            check_alike(folder, &existing)?;
+            check_wanted(folder, first, &existing, wanted)?;
+            completed(first, &existing)?
+        }
+    };
+    let mut configs = Vec::with_capacity(raws.len());
+    for raw in raws {
+        let node = raw.node;
+        let config = Config::try_from(raw).map_err(|error| {
+            Failure::usage(format!(
+                "node {node} can't have this configuration: {}; correct the options",
+                chain(&error)
+            ))
+        })?;
+        configs.push(config);
+    }
+    make_certificates(folder, &configs)?;
+    for config in &configs {
+        if !existing.contains_key(&config.node()) {
+            write_config(folder, config)?;
+        }
+    }
+    let based = configs.into_iter().map(|config| config.with_base(root));
+    Ok(based.collect())
+}
+
+fn check_sets(sets: &[ConfigSet]) -> Result<(), Failure> {
+    for set in sets {
+        let section = set.key().split('.').next().unwrap_or_default();
+        let own = NOT_FOR_ALL.iter().find(|(key, _)| *key == section);
+        if let Some((_, option)) = own {
+            return Err(Failure::usage(format!(
+                "--config-set {} is no value for all nodes; use {option}",
+                set.key()
+            )));
+        }
+        if section == "tls" {
+            return Err(Failure::usage(format!(
+                "--config-set {} can't be: the certificates are those in the cluster's folder",
+                set.key()
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn existing(folder: &ClusterFolder) -> Result<BTreeMap<u64, Config>, Failure> {
+    let mut existing = BTreeMap::new();
+    for (path, config) in configs_of(folder.root())? {
+        let node = config.node();
+        if path != folder.config(node) {
+            return Err(Failure::usage(format!(
+                "node is {node} in {}, which the folder's name contradicts; correct one of them",
+                path.display()
+            )));
+        }
+        existing.insert(node, config);
+    }
+    Ok(existing)
+}
+
+/// The configurations of one cluster agree on what it is.
+fn check_alike(folder: &ClusterFolder, configs: &BTreeMap<u64, Config>) -> Result<(), Failure> {
+    let Some(first) = configs.values().next() else {
+        return Ok(());
+    };
+    let differ = |key: &str, one: &dyn ToString, other: &dyn ToString, node: u64| {
+        Failure::usage(format!(
+            "{key} is {} in {} and {} in {}; give both the same",
+            one.to_string(),
+            folder.config(first.node()).display(),
+            other.to_string(),
+            folder.config(node).display()
+        ))
+    };
+    for (node, config) in configs {
+        let (one, other) = (first.raw(), config.raw());
+        if one.cluster != other.cluster {
+            return Err(differ("cluster", &one.cluster, &other.cluster, *node));
+        }
+        if one.groups != other.groups {
+            return Err(differ("groups", &one.groups, &other.groups, *node));
+        }
+        for id in first.peers().keys().chain(config.peers().keys()) {
+            let address = |config: &Config| {
+                let address = config.peers().get(id);
+                address.map_or_else(|| "missing".to_owned(), HostPort::to_string)
+            };
+            let (one, other) = (address(first), address(config));
+            if one != other {
+                return Err(differ(&format!("peers.{id}"), &one, &other, *node));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What was asked for is what is there.
+fn check_wanted(
+    folder: &ClusterFolder,
+    first: &Config,
+    existing: &BTreeMap<u64, Config>,
+    wanted: &Wanted,
+) -> Result<(), Failure> {
+    let contradicts = |option: &str, node: u64, key: &str, value: &dyn ToString| {
+        Failure::usage(format!(
+            "{option} contradicts {}, where {key} is {}; leave the option out, or choose another \
+             --dir",
+            folder.config(node).display(),
+            value.to_string()
+        ))
+    };
+    let nodes = first.peers().len() as u64;
+    if let Some(wanted) = wanted.nodes.filter(|wanted| *wanted != nodes) {
+        let option = format!("--nodes {wanted}");
+        let count = format!("a table of {nodes} nodes");
+        return Err(contradicts(&option, first.node(), "peers", &count));
+    }
+    let groups = first.raw().groups;
+    if let Some(wanted) = wanted.groups.filter(|wanted| *wanted != groups) {
+        let option = format!("--groups {wanted}");
+        return Err(contradicts(&option, first.node(), "groups", &groups));
+    }
+    for (node, config) in existing {
+        if let Some(base) = wanted.base_port {
+            let ports = ports_of(base, *node)?;
+            let listen = [
+                ("listen.peer", config.listen_peer()),
+                ("listen.client", config.listen_client()),
+                ("listen.admin", config.listen_admin()),
+            ];
+            for ((key, address), port) in listen.into_iter().zip(ports) {
+                if address.port() != port {
+                    let option = format!("--base-port {base}");
+                    return Err(contradicts(&option, *node, key, address));
+                }
+            }
+        }
+        for set in &wanted.sets {
+            let mut changed = config.raw().clone();
+            apply(set, &mut changed)?;
+            if changed != *config.raw() {
+                return Err(Failure::usage(format!(
+                    "--config-set {}={} contradicts {}; change it there, or choose another --dir",
+                    set.key(),
+                    set.value(),
+                    folder.config(*node).display()
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn apply(set: &ConfigSet, raw: &mut RawConfig) -> Result<(), Failure> {
+    set.apply_to(raw).map_err(|error| {
+        Failure::usage(format!(
+            "--config-set {} can't be applied: {}",
+            set.key(),
+            chain(&error)
+        ))
+    })
+}
+
+/// The ports of a node, for peers, clients and operators.
+fn ports_of(base: u16, node: u64) -> Result<[u16; 3], Failure> {
+    let peer = u16::try_from(node).ok().and_then(|n| base.checked_add(n));
+    let last = peer.and_then(|peer| peer.checked_add(ADMIN_OFFSET));
+    match (peer, last) {
+        (Some(peer), Some(admin)) if base > 0 => Ok([peer, peer + CLIENT_OFFSET, admin]),
+        _ => Err(Failure::usage(format!(
+            "--base-port {base} leaves no ports for node {node}, which needs {ADMIN_OFFSET} and \
+             its number above it; choose a lower one"
+        ))),
+    }
+}
+
+/// The configurations of a new cluster.
+fn fresh(folder: &ClusterFolder, wanted: &Wanted) -> Result<Vec<RawConfig>, Failure> {
+    let nodes = wanted.nodes.unwrap_or(NODES_DEFAULT);
+    if nodes == 0 || nodes > NODES_MAX as u64 {
+        return Err(Failure::usage(format!(
+            "--nodes is {nodes}, and must be from 1 to {NODES_MAX}"
+        )));
+    }
+    let base = wanted.base_port.unwrap_or(BASE_PORT_DEFAULT);
+    let mut peers = BTreeMap::new();
+    for node in 1..=nodes {
+        let [peer, ..] = ports_of(base, node)?;
+        peers.insert(node.to_string(), format!("127.0.0.1:{peer}"));
+    }
+    let cluster = certs::cluster_of_ca(folder.root())?;
+    let cluster = cluster.map_or_else(|| CLUSTER_DEFAULT.to_owned(), |name| name.to_string());
+    (1..=nodes)
+        .map(|node| {
+            let mut raw = RawConfig {
+                cluster: cluster.clone(),
+                node,
+                data_dir: data_dir(node),
+                groups: wanted.groups.unwrap_or(GROUPS_DEFAULT),
+                listen: listen(base, node)?,
+                peers: peers.clone(),
+                tls: tls(node),
+                transport: Default::default(),
+                raft: Default::default(),
+                host: Default::default(),
+                commit_wait: Default::default(),
+                log: Default::default(),
+                archive: None,
+                client: Default::default(),
+            };
+            wanted
+                .sets
+                .iter()
+                .try_for_each(|set| apply(set, &mut raw))?;
+            Ok(raw)
+        })
+        .collect()
+}
+
+fn data_dir(node: u64) -> std::path::PathBuf {
+    Path::new(&format!("node-{node}")).join("data")
+}
+
+fn listen(base: u16, node: u64) -> Result<RawListen, Failure> {
+    let [peer, client, admin] = ports_of(base, node)?.map(|port| format!("127.0.0.1:{port}"));
+    Ok(RawListen {
+        peer,
+        client,
+        admin,
+    })
+}
+
+fn tls(node: u64) -> RawTls {
+    let own = format!("node-{node}");
+    RawTls {
+        ca: "ca/ca.pem".into(),
+        cert: Path::new(&own).join("cert.pem"),
+        key: Path::new(&own).join("key.pem"),
+        crl: Some("ca/crl.pem".into()),
+    }
+}
+
+/// What is there, and for each node that has none a configuration like the first.
+fn completed(first: &Config, existing: &BTreeMap<u64, Config>) -> Result<Vec<RawConfig>, Failure> {
+    let make = |(node, address): (&u64, &HostPort)| {
+        if let Some(config) = existing.get(node) {
+            return Ok(config.raw().clone());
+        }
+        let number = u16::try_from(*node).unwrap_or(u16::MAX);
+        let base = address.port().saturating_sub(number);
+        let mut raw = first.raw().clone();
+        raw.node = *node;
+        raw.data_dir = data_dir(*node);
+        raw.listen = listen(base, *node)?;
+        raw.listen.peer = address.to_string();
+        raw.tls = tls(*node);
+        Ok(raw)
+    };
+    first.peers().iter().map(make).collect()
+}
+
+fn make_certificates(folder: &ClusterFolder, configs: &[Config]) -> Result<(), Failure> {
+    let root = folder.root();
+    let missing = |config: &&Config| {
+        let tls = &config.raw().tls;
+        [&tls.cert, &tls.key]
+            .iter()
+            .any(|path| !root.join(path).exists())
+    };
+    let Some(first) = configs.first() else {
+        return Ok(());
+    };
+    let name = &first.raw().cluster;
+    match certs::cluster_of_ca(root)? {
+        Some(found) if found.as_str() != name => {
+            return Err(Failure::usage(format!(
+                "cluster is {name} in {}, and the CA in {} is that of {found}; correct one of them",
+                folder.config(first.node()).display(),
+                root.join("ca").display()
+            )));
+        }
+        Some(_) => {}
+        None if configs
+            .iter()
+            .all(|config| root.join(&config.raw().tls.ca).exists()) => {}
+        None => {
+            let name: ClusterName = name.parse().map_err(|error| {
+                Failure::usage(format!(
+                    "cluster {name:?} is no name for a cluster: {error}"
+                ))
+            })?;
+            certs::make_ca(root, name)?;
+        }
+    }
+    for config in configs.iter().filter(missing) {
+        let node = u32::try_from(config.node()).ok().and_then(PeerId::new);
+        let node = node.ok_or_else(|| {
+            Failure::usage(format!("node {} is no number of a node", config.node()))
+        })?;
+        certs::make_leaf(root, node)?;
+    }
+    Ok(())
+}
+
+fn write_config(folder: &ClusterFolder, config: &Config) -> Result<(), Failure> {
+    let path = folder.config(config.node());
+    let parent = durable::folder_of(&path);
+    fs::create_dir_all(parent).map_err(|error| Failure::of_file("create", parent, &error))?;
+    let text = config.raw().to_toml();
+    durable::write(&path, text.as_bytes(), Readers::All)
+        .map_err(|error| Failure::of_file("write", &path, &error))
+}

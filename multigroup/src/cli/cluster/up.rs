@@ -1,0 +1,383 @@
+//! `cluster up`: makes what the folder lacks, starts all nodes and waits until every group has a
+//! leader and the leaders are spread evenly. Then it leaves them running (`--detach`), or stays, names
+//! a node that dies, and stops them at Ctrl-C.
+
+use std::fs::{File, TryLockError};
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::sleep;
+use transport::io::clock;
+
+use super::launch::{
+    LOOK_INTERVAL, check_ports, ended_early, kill, running, show_last_lines, start, stop,
+};
+use super::prepare::{Wanted, prepare};
+use super::standing::{Standing, ask};
+use super::{block_on, folder_of};
+use crate::cli::failure::Failure;
+use crate::cli::progress::{Display, note};
+use crate::cluster::{ClusterFolder, Launched};
+use crate::config::{Config, ConfigSet, parse_config_set};
+
+/// How long a start may go on without any progress.
+const STANDSTILL_MAX: Duration = Duration::from_secs(60);
+
+/// How long to wait for an even spread once every group has a leader.
+const BALANCE_PATIENCE: Duration = Duration::from_secs(15);
+
+/// For how long a foreground cluster waits for a node to come back when none is left.
+const ALONE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Start a cluster, and make its certificates and configurations if there are none
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  multigroup cluster up --dir demo --nodes 3 --groups 150 --detach\n  \
+                  multigroup cluster up --dir demo --config-set log.segment_bytes=16MiB"
+)]
+pub(super) struct Up {
+    /// The cluster's folder
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+    /// How many nodes; 3 in a new cluster
+    #[arg(long, value_name = "N")]
+    nodes: Option<u64>,
+    /// How many groups; 1500 in a new cluster
+    #[arg(long, value_name = "G")]
+    groups: Option<u32>,
+    /// Node N listens on this port and N (peers), 100 more (clients) and 200 more (admin); 7100 in
+    /// a new cluster
+    #[arg(long, value_name = "P")]
+    base_port: Option<u16>,
+    /// Leave the nodes running and return
+    #[arg(long)]
+    detach: bool,
+    /// A key of every node's configuration, in a new cluster
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_set)]
+    config_set: Vec<ConfigSet>,
+}
+
+fn parse_set(text: &str) -> Result<ConfigSet, String> {
+    parse_config_set(text).map_err(|error| error.to_string())
+}
+
+impl Up {
+    pub(super) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
+        let folder = folder_of(&self.dir)?;
+        let wanted = Wanted {
+            nodes: self.nodes,
+            groups: self.groups,
+            base_port: self.base_port,
+            sets: self.config_set.clone(),
+        };
+        let configs = prepare(&folder, &wanted)?;
+        block_on(async {
+            let mut stops = Stops::new()?;
+            let up = start_all(&folder, &configs, &mut stops).await?;
+            tell(&folder, &configs, &up, self.detach, out).map_err(Failure::of_stdout)?;
+            if self.detach {
+                return Ok(());
+            }
+            stay(&folder, up.launched, &mut stops).await
+        })
+    }
+}
+
+/// What ends a command that stays: Ctrl-C, or the request to terminate.
+pub(in crate::cli) struct Stops {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stops {
+    pub(in crate::cli) fn new() -> Result<Self, Failure> {
+        let caught = |kind| {
+            signal(kind).map_err(|error| Failure::work(format!("can't catch Ctrl-C: {error}")))
+        };
+        Ok(Self {
+            interrupt: caught(SignalKind::interrupt())?,
+            terminate: caught(SignalKind::terminate())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// A cluster that stands.
+pub(in crate::cli) struct Started {
+    launched: Vec<Launched>,
+    standing: Standing,
+    took: Duration,
+}
+
+/// Starts all nodes; if that fails, none is left.
+pub(in crate::cli) async fn start_all(
+    folder: &ClusterFolder,
+    configs: &[Config],
+    stops: &mut Stops,
+) -> Result<Started, Failure> {
+    // Held until the nodes are up, so that of two commands at once one is turned away.
+    let _turn = take_turn(folder)?;
+    let nodes: Vec<_> = configs.iter().map(Config::node).collect();
+    if let Some(process) = running(folder, &nodes)?.first() {
+        let (dir, node) = (folder.root().display(), process.node());
+        return Err(Failure::usage(format!(
+            "{dir} is in use: node {node} runs as process {}; stop it with `multigroup cluster \
+             down --dir {dir}`, or start a missing node with `multigroup cluster restart`",
+            process.pid()
+        )));
+    }
+    configs.iter().try_for_each(check_ports)?;
+    let began = clock::now();
+    let mut launched = Vec::with_capacity(nodes.len());
+    let risen = rise(folder, configs, &mut launched, began, stops).await;
+    match risen {
+        Ok(standing) => Ok(Started {
+            launched,
+            standing,
+            took: clock::now().duration_since(began),
+        }),
+        Err(failure) => {
+            abandon(folder, launched).await;
+            Err(failure)
+        }
+    }
+}
+
+fn take_turn(folder: &ClusterFolder) -> Result<File, Failure> {
+    let root = folder.root();
+    let opened = File::open(root).map_err(|error| Failure::of_input("open", root, &error))?;
+    match opened.try_lock() {
+        Ok(()) => Ok(opened),
+        Err(TryLockError::WouldBlock) => Err(Failure::usage(format!(
+            "another `cluster up` is starting the nodes of {}; wait for it",
+            root.display()
+        ))),
+        Err(TryLockError::Error(error)) => Err(Failure::of_file("lock", root, &error)),
+    }
+}
+
+/// Starts the processes and waits until they are a cluster.
+async fn rise(
+    folder: &ClusterFolder,
+    configs: &[Config],
+    launched: &mut Vec<Launched>,
+    began: Instant,
+    stops: &mut Stops,
+) -> Result<Standing, Failure> {
+    for config in configs {
+        launched.push(start(folder, config.node())?);
+    }
+    let mut display = Display::new("cluster up");
+    let risen = tokio::select! {
+        biased;
+        () = stops.next() => Err(Failure::interrupted("stopped while the nodes were starting")),
+        risen = wait(configs, launched, began, &mut display) => risen,
+    };
+    display.clear();
+    risen
+}
+
+async fn wait(
+    configs: &[Config],
+    launched: &mut [Launched],
+    began: Instant,
+    display: &mut Display,
+) -> Result<Standing, Failure> {
+    let (mut best, mut moved, mut led_since) = ((0, 0), began, None);
+    loop {
+        if let Some(failure) = launched.iter_mut().find_map(ended_early) {
+            return Err(failure);
+        }
+        let standing = ask(configs).await;
+        let now = clock::now();
+        if standing.is_led() {
+            let since = *led_since.get_or_insert(now);
+            if standing.is_balanced() {
+                return Ok(standing);
+            }
+            if now.duration_since(since) > BALANCE_PATIENCE {
+                note(&format!(
+                    "note: the leaders are not spread evenly: {}",
+                    standing.spread()
+                ));
+                return Ok(standing);
+            }
+        } else {
+            led_since = None;
+        }
+        let reached = (standing.up(), standing.led());
+        if reached > best {
+            (best, moved) = (reached, now);
+        }
+        if led_since.is_none() && now.duration_since(moved) > STANDSTILL_MAX {
+            let first = launched
+                .iter()
+                .find(|one| Some(one.node) == standing.silent());
+            if let Some(silent) = first {
+                show_last_lines(silent);
+            }
+            return Err(Failure::unreachable(format!(
+                "{}, and nothing has moved for {} s; see the logs in {}",
+                standing.message(),
+                STANDSTILL_MAX.as_secs(),
+                log_folder(launched)
+            )));
+        }
+        display.show(standing.led(), standing.groups(), &standing.message());
+        sleep(LOOK_INTERVAL).await;
+    }
+}
+
+fn log_folder(launched: &[Launched]) -> String {
+    let folder = launched.first().and_then(|one| one.log().parent());
+    folder.map_or_else(
+        || "the cluster's folder".to_owned(),
+        |path| path.display().to_string(),
+    )
+}
+
+/// Ends whatever of a start is there.
+async fn abandon(folder: &ClusterFolder, mut launched: Vec<Launched>) {
+    let nodes: Vec<_> = launched.iter().map(|one| one.node).collect();
+    let stopped = match running(folder, &nodes) {
+        Ok(processes) => stop(processes).await,
+        Err(failure) => Err(failure),
+    };
+    if let Err(failure) = stopped {
+        note(&format!("note: {failure}"));
+    }
+    // Also those that have no pid file yet.
+    for one in &mut launched {
+        // It fails only for a process that has ended.
+        let _ended = one.child.kill().await;
+    }
+}
+
+fn tell(
+    folder: &ClusterFolder,
+    configs: &[Config],
+    up: &Started,
+    detach: bool,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
+    let cluster = configs.first().map_or("", |config| &config.raw().cluster);
+    writeln!(
+        out,
+        "cluster {cluster}: {} nodes, {} groups, all led after {:.1} s ({})",
+        configs.len(),
+        up.standing.groups(),
+        up.took.as_secs_f64(),
+        up.standing.spread()
+    )?;
+    for (config, launched) in configs.iter().zip(&up.launched) {
+        writeln!(
+            out,
+            "node {}: clients {}, admin http://{}, process {}, log {}",
+            config.node(),
+            config.listen_client(),
+            config.listen_admin(),
+            launched.child.id().unwrap_or_default(),
+            launched.log().display()
+        )?;
+    }
+    if detach {
+        let dir = folder.root().display();
+        writeln!(out, "stop it with `multigroup cluster down --dir {dir}`")?;
+    } else {
+        writeln!(out, "stop it with Ctrl-C")?;
+    }
+    out.flush()
+}
+
+/// Stays until told to stop, or until no node is left. A node may be killed and started again from
+/// elsewhere meanwhile.
+async fn stay(
+    folder: &ClusterFolder,
+    mut launched: Vec<Launched>,
+    stops: &mut Stops,
+) -> Result<(), Failure> {
+    let nodes: Vec<_> = launched.iter().map(|one| one.node).collect();
+    let alone = tokio::select! {
+        biased;
+        () = stops.next() => false,
+        ended = watch(folder, &nodes, &mut launched) => {
+            ended?;
+            true
+        }
+    };
+    if alone {
+        return Err(Failure::work(
+            "all nodes have ended; see above and their logs",
+        ));
+    }
+    note("stopping the nodes; Ctrl-C again kills them");
+    let stopped = tokio::select! {
+        biased;
+        () = stops.next() => {
+            for process in running(folder, &nodes)? {
+                kill(&process).await?;
+            }
+            Ok(())
+        }
+        stopped = async { stop(running(folder, &nodes)?).await } => stopped,
+    };
+    stopped?;
+    Err(Failure::interrupted("stopped by Ctrl-C"))
+}
+
+/// Names each node that ends; returns when none has run for a moment.
+async fn watch(
+    folder: &ClusterFolder,
+    nodes: &[u64],
+    launched: &mut Vec<Launched>,
+) -> Result<(), Failure> {
+    let mut alone_since = None;
+    loop {
+        let mut at = 0;
+        while let Some(one) = launched.get_mut(at) {
+            let Some(status) = one.child.try_wait().ok().flatten() else {
+                at += 1;
+                continue;
+            };
+            if status.success() {
+                note(&format!("node {} has stopped", one.node));
+            } else {
+                show_last_lines(one);
+                note(&format!(
+                    "node {} died ({status}); start it again with `multigroup cluster restart \
+                     --dir {} --node {}`",
+                    one.node,
+                    folder.root().display(),
+                    one.node
+                ));
+            }
+            launched.remove(at);
+        }
+        let now = clock::now();
+        if launched.is_empty() && !any_runs(folder, nodes) {
+            let since = *alone_since.get_or_insert(now);
+            if now.duration_since(since) > ALONE_PATIENCE {
+                return Ok(());
+            }
+        } else {
+            alone_since = None;
+        }
+        sleep(LOOK_INTERVAL).await;
+    }
+}
+
+fn any_runs(folder: &ClusterFolder, nodes: &[u64]) -> bool {
+    use crate::cluster::{Found, find};
+    nodes
+        .iter()
+        .any(|node| matches!(find(folder, *node), Ok(Found::Running(_))))
+}
