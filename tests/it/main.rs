@@ -11,5 +11,6 @@ mod fuzz_seeds;
 mod host;
 mod pressure;
 mod rogue;
+mod sessions;
 mod strangers;
 mod window;

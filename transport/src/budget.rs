@@ -6,13 +6,15 @@
 //! Bulk may take all but the control share of each budget, control may take everything, so a full
 //! bulk lane never refuses a heartbeat. Waiters are served first come, first served within their
 //! peer and lane; nobody overtakes them, also not `try_reserve`. Lanes take turns at what the node
-//! budget frees.
+//! budget frees. Who can't wait, as a thread with other things to do, watches instead: it is refused
+//! at once, and woken when the same call would succeed, with nothing held for it.
 //!
 //! Invariants, checked after each entry:
 //! - B1: for each account, reserved = unused + queued + writing + outstanding, in items and bytes.
 //! - B2: for each account, started = everything ended + queued + writing + outstanding.
 //! - B3: the node's use is the sum of its accounts', and no scope is over its limit.
 //! - B4: the first waiter of an account doesn't fit, or there is none.
+//! - B5: nobody who watches an account with an empty line would get what he was refused.
 //!
 //! Knows no clock: a deadline is the caller's to keep, by dropping the [`Reserve`] future.
 
@@ -166,6 +168,8 @@ struct Account {
     /// Everything but `waiters`, which is the length of `line`.
     counts: AccountSnapshot,
     line: VecDeque<Waiter>,
+    /// Who was refused and wants to hear of room, each once; woken in this order.
+    watchers: Vec<(Amount, Waker)>,
     /// Tickets whose turn came, until their future is polled or dropped. What was granted is
     /// counted as unused from here on.
     settled: BTreeMap<u64, Result<Amount, ReserveRefused>>,
@@ -219,6 +223,7 @@ impl Budget {
                 admission: Admission::Open,
                 counts: AccountSnapshot::default(),
                 line: VecDeque::new(),
+                watchers: Vec::new(),
                 settled: BTreeMap::new(),
             });
             LaneAccount {
@@ -358,8 +363,32 @@ impl Pool {
             }
             at = (at + 1) % count;
         }
+        for at in 0..count {
+            self.tell_watchers(at, &mut wakers);
+        }
         self.check_invariants();
         wakers
+    }
+
+    /// Lets go of those watchers of an account who would get room now, or never will.
+    fn tell_watchers(&mut self, at: usize, wakers: &mut Vec<Waker>) {
+        if self.accounts[at].watchers.is_empty() {
+            return;
+        }
+        let mut watchers = std::mem::take(&mut self.accounts[at].watchers);
+        wakers.extend(
+            watchers
+                .extract_if(.., |(amount, _)| self.has_news(at, *amount))
+                .map(|(_, waker)| waker),
+        );
+        self.accounts[at].watchers = watchers;
+    }
+
+    /// Whether who was refused this much would hear something else than `Full` now.
+    fn has_news(&self, at: usize, amount: Amount) -> bool {
+        let account = &self.accounts[at];
+        account.admission != Admission::Open
+            || (account.line.is_empty() && self.fits(at, amount).is_ok())
     }
 
     /// Gives its room to the first in an account's line, if it fits.
@@ -394,6 +423,11 @@ impl Pool {
                         "B4: first in line fits"
                     );
                 }
+                let mut watchers = self.accounts[at].watchers.iter();
+                assert!(
+                    watchers.all(|(amount, _)| !self.has_news(at, *amount)),
+                    "B5: a watcher wasn't told"
+                );
             }
         }
     }
@@ -443,6 +477,44 @@ impl LaneAccount {
         let taken = pool.try_take(self.at, amount);
         pool.check_invariants();
         drop(pool);
+        taken.map(|()| Reservation {
+            account: self.clone(),
+            left: amount,
+        })
+    }
+
+    /// The same, for a caller that can't wait: refused for want of room, it has `waker` woken once
+    /// when the same call would give something else, be it room, for which it must then ask
+    /// again, or [`ReserveRefused::Revoked`] or [`ReserveRefused::Closed`]. Nothing is held for it
+    /// meanwhile. A waker that waits already stands for its latest call alone.
+    ///
+    /// # Errors
+    /// As [`LaneAccount::try_reserve`]; [`ReserveRefused::LineFull`] where nobody more can be woken.
+    pub fn try_reserve_or_wake(
+        &self,
+        amount: Amount,
+        waker: &Waker,
+    ) -> Result<Reservation, ReserveRefused> {
+        let mut pool = lock(&self.pool);
+        let mut taken = pool.try_take(self.at, amount);
+        // Dropped after the lock: a waker is foreign code.
+        let mut old = None;
+        if let Err(ReserveRefused::Full { .. }) = taken {
+            let watchers = &mut pool.accounts[self.at].watchers;
+            let place = watchers.iter().position(|(_, w)| w.will_wake(waker));
+            if let Some(place) = place {
+                old = Some(watchers.remove(place));
+            }
+            if watchers.len() < RESERVE_WAITERS_MAX {
+                watchers.push((amount, waker.clone()));
+            } else {
+                let limit = RESERVE_WAITERS_MAX;
+                taken = Err(ReserveRefused::LineFull { limit });
+            }
+        }
+        pool.check_invariants();
+        drop(pool);
+        drop(old);
         taken.map(|()| Reservation {
             account: self.clone(),
             left: amount,

@@ -60,4 +60,4 @@ pub use proto::frame::Answer;
 pub use proto::hello::Fingerprint;
 pub use proto::source::{ControlSource, FrameSpace, PushRefused, Waiting};
 pub use receipt::{Outcome, Receipt, Stage};
-pub use reply_slot::{Inbound, ReplySlot};
+pub use reply_slot::{FrameSession, Inbound, ReplySlot};

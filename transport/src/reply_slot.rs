@@ -6,18 +6,28 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use crate::error::RefusalReason;
+use crate::error::{PeerMisbehaved, RefusalReason};
 use crate::id::{Lane, PeerId, Sequence};
 use crate::mailbox::Mailbox;
 use crate::proto::fifo::{Frame, Verified};
 use crate::proto::frame::Answer;
 
-/// An answer on its way to its session.
-pub(crate) type Answered = (Sequence, Answer);
+/// What a host has for one of its sessions.
+#[cfg_attr(
+    not(feature = "io"),
+    expect(dead_code, reason = "only the shell takes it out of the mailbox")
+)]
+#[derive(Debug)]
+pub(crate) enum FromHost {
+    /// The answer to this frame.
+    Answer(Sequence, Answer),
+    /// The session must end: the peer broke the host's own protocol.
+    End(PeerMisbehaved),
+}
 
 /// The one answer that a frame gets.
 pub struct ReplySlot {
-    mailbox: Mailbox<Answered>,
+    mailbox: Mailbox<FromHost>,
     frame: Sequence,
     open: bool,
 }
@@ -35,7 +45,7 @@ impl ReplySlot {
         not(feature = "io"),
         expect(dead_code, reason = "only the shell hands slots out")
     )]
-    pub(crate) const fn new(mailbox: Mailbox<Answered>, frame: Sequence) -> Self {
+    pub(crate) const fn new(mailbox: Mailbox<FromHost>, frame: Sequence) -> Self {
         Self {
             mailbox,
             frame,
@@ -59,10 +69,20 @@ impl ReplySlot {
         self.answer(Answer::Refused(reason));
     }
 
+    /// The session that the frame came on; it outlives the answer, for a host that looks into a
+    /// frame after it has answered.
+    #[must_use]
+    pub fn session(&self) -> FrameSession {
+        FrameSession {
+            mailbox: self.mailbox.clone(),
+            frame: self.frame,
+        }
+    }
+
     fn send(&mut self, answer: Answer) {
         self.open = false;
         // A closed mailbox means that the session is gone.
-        drop(self.mailbox.push((self.frame, answer)));
+        drop(self.mailbox.push(FromHost::Answer(self.frame, answer)));
     }
 }
 
@@ -71,6 +91,33 @@ impl Drop for ReplySlot {
         if self.open {
             self.send(Answer::Refused(RefusalReason::Unanswered));
         }
+    }
+}
+
+/// The session that one frame came on. Clones are the same session.
+#[derive(Clone)]
+pub struct FrameSession {
+    mailbox: Mailbox<FromHost>,
+    frame: Sequence,
+}
+
+impl fmt::Debug for FrameSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FrameSession")
+            .field("frame", &self.frame)
+            .finish_non_exhaustive()
+    }
+}
+
+impl FrameSession {
+    /// Ends the session: the frame holds what no correct peer sends, and `fault` names it. Both
+    /// sides are told [`PeerMisbehaved::PayloadRejected`], the peer in the close. No frame is
+    /// delivered once the session's task has taken this up, which is at once when it is called
+    /// inside `deliver`. A session that has ended stays as it is, and so does one that came after.
+    pub fn reject(&self, fault: &'static str) {
+        let frame = self.frame;
+        let end = FromHost::End(PeerMisbehaved::PayloadRejected { frame, fault });
+        drop(self.mailbox.push(end));
     }
 }
 

@@ -5,7 +5,7 @@ use transport::io;
 use transport::proto::histogram::Distribution;
 use transport::receipt::OutcomeKind;
 
-use super::status::{DelayStatus, FlushCounts, LaneState, PeerStatus};
+use super::status::{DelayStatus, FlushCounts, LaneState, OccupancyStatus, PeerStatus};
 
 /// All lanes, in the transport's order.
 #[must_use]
@@ -33,8 +33,8 @@ pub fn lane_status(lane: &io::LaneStatus) -> PeerStatus {
         incarnation: lane.incarnation.map(|incarnation| incarnation.to_string()),
         window: u64::from(lane.window_frames),
         outstanding: lane.outstanding_frames as u64,
-        rtt_us: None,
-        last_reply_age_ms: None,
+        rtt_us: lane.round_trip.map(|rtt| whole(rtt.as_micros())),
+        last_reply_age_ms: lane.last_reply_age.map(|age| whole(age.as_millis())),
         frames_begun: stats.frames_begun,
         frames_answered: stats.frames_answered,
         frames_started: account.started,
@@ -55,6 +55,12 @@ pub fn lane_status(lane: &io::LaneStatus) -> PeerStatus {
         bytes_sent: stats.bytes_begun,
         queue_delay_us: delay(lane.queue_delay),
         turnaround_us: delay(lane.turnaround),
+        window_occupancy: OccupancyStatus {
+            mean_hundredths: lane.occupancy.mean_hundredths,
+            p50: lane.occupancy.p50,
+            p99: lane.occupancy.p99,
+            max: lane.occupancy.max,
+        },
         flushes: FlushCounts {
             slot_freed: stats.flushes.slot_freed,
             frame_full: stats.flushes.frame_full,
@@ -63,6 +69,10 @@ pub fn lane_status(lane: &io::LaneStatus) -> PeerStatus {
             urgent: stats.flushes.urgent,
         },
     }
+}
+
+fn whole(number: u128) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
 }
 
 const fn delay(distribution: Distribution) -> DelayStatus {

@@ -191,9 +191,10 @@ pub struct PeerStatus {
     pub window: u64,
     /// Frames of the window that are begun and not answered.
     pub outstanding: u64,
-    /// The connection's round trip, where the transport measures it.
+    /// From the beginning of a frame to its reply, smoothed over the session's latest replies; none
+    /// before the session's first.
     pub rtt_us: Option<u64>,
-    /// How long ago the peer last answered, where the transport tells.
+    /// How long ago the peer last answered, on whichever session; none before the first answer.
     pub last_reply_age_ms: Option<u64>,
     /// Frames begun.
     pub frames_begun: u64,
@@ -235,6 +236,8 @@ pub struct PeerStatus {
     pub queue_delay_us: DelayStatus,
     /// From the beginning of a frame to its reply.
     pub turnaround_us: DelayStatus,
+    /// Frames outstanding, counted at the beginning of each frame and with it.
+    pub window_occupancy: OccupancyStatus,
     /// Why frames were begun when they were.
     pub flushes: FlushCounts,
 }
@@ -264,6 +267,19 @@ pub struct DelayStatus {
     pub mean: u64,
     /// 99 of 100 are no longer.
     pub p99: u64,
+}
+
+/// A distribution of the number of outstanding frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OccupancyStatus {
+    /// Its mean, in hundredths of a frame.
+    pub mean_hundredths: u64,
+    /// Half of the counts are no higher.
+    pub p50: u16,
+    /// 99 of 100 are no higher.
+    pub p99: u16,
+    /// The highest.
+    pub max: u16,
 }
 
 /// Why frames were begun when they were.

@@ -57,12 +57,22 @@ pub(crate) fn busy_lane(lane: Lane) -> LaneStatus {
         state: IoLaneState::Up,
         session: Some(transport::id::SessionId::new(0xabc)),
         incarnation: Some(Incarnation::new([0x5a; 16])),
+        boot: Some(transport::Boot::new(7)),
         window_frames: 16,
         outstanding_frames: 3,
         account,
         stats,
         queue_delay: times(31),
         turnaround: times(41),
+        occupancy: transport::proto::occupancy::OccupancyReading {
+            count: 50,
+            mean_hundredths: 5150,
+            p50: 52,
+            p99: 53,
+            max: 54,
+        },
+        round_trip: Some(Duration::from_micros(61)),
+        last_reply_age: Some(Duration::from_millis(62)),
         last_end: None,
         failures: 0,
     }
@@ -353,6 +363,17 @@ fn a_lane_s_window_and_times_are_those_of_the_transport() {
         (status.turnaround_us.mean, status.turnaround_us.p99),
         (41, 43)
     );
+    assert_eq!(
+        (status.rtt_us, status.last_reply_age_ms),
+        (Some(61), Some(62))
+    );
+    let occupancy = OccupancyStatus {
+        mean_hundredths: 5150,
+        p50: 52,
+        p99: 53,
+        max: 54,
+    };
+    assert_eq!(status.window_occupancy, occupancy);
     let flushes = &status.flushes;
     assert_eq!(
         (flushes.slot_freed, flushes.urgent, flushes.frame_full),

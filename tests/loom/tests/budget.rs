@@ -2,7 +2,7 @@
 #![cfg(loom)]
 
 use std::pin::Pin;
-use std::task::Context;
+use std::task::{Context, Poll};
 
 use loom::future::block_on;
 use loom::thread;
@@ -138,6 +138,27 @@ fn waiters_are_served_in_order_while_others_leave() {
         release.join().unwrap();
         assert!(look(&mut second));
         assert!(look(&mut third));
+        assert_empty(&account);
+    });
+}
+
+#[test]
+fn a_watcher_never_misses_the_room_that_returns_while_it_is_refused() {
+    explore("refusal with a watch against release", || {
+        let account = account(1);
+        let held = account.try_reserve(items(1)).unwrap();
+        let watched = account.clone();
+        let watcher = thread::spawn(move || {
+            let turn = std::future::poll_fn(|context| {
+                match watched.try_reserve_or_wake(items(1), context.waker()) {
+                    Err(ReserveRefused::Full { .. }) => Poll::Pending,
+                    settled => Poll::Ready(settled),
+                }
+            });
+            drop(block_on(turn).unwrap());
+        });
+        drop(held);
+        watcher.join().unwrap();
         assert_empty(&account);
     });
 }

@@ -565,3 +565,93 @@ mod random {
         }
     }
 }
+
+fn watching(account: &LaneAccount, amount: Amount) -> Arc<Woken> {
+    let woken = Woken::new();
+    let refused = account.try_reserve_or_wake(amount, &woken.clone().into());
+    assert!(
+        matches!(refused, Err(ReserveRefused::Full { .. })),
+        "{refused:?}"
+    );
+    woken
+}
+
+#[test]
+fn a_watcher_is_woken_once_when_what_it_was_refused_fits_and_holds_nothing() {
+    let [control, _] = one_peer(4, 40);
+    let (first, second) = (
+        control.try_reserve(items(2)).unwrap(),
+        control.try_reserve(items(2)).unwrap(),
+    );
+    let (one, three) = (watching(&control, items(1)), watching(&control, items(3)));
+    drop(first);
+    assert_eq!((one.count(), three.count()), (1, 0), "two are free");
+    drop(second);
+    assert_eq!((one.count(), three.count()), (1, 1));
+    assert!(zero(&control), "nothing is held for those who were told");
+    let room = control.try_reserve_or_wake(items(4), Waker::noop());
+    drop(room.unwrap());
+    assert_eq!((one.count(), three.count()), (1, 1));
+}
+
+#[test]
+fn a_watcher_that_asks_again_is_woken_for_its_latest_call_alone() {
+    let [control, _] = one_peer(4, 40);
+    let held: Vec<_> = (0..4).map(|_| control.try_reserve(items(1))).collect();
+    let woken = Woken::new();
+    let waker: Waker = woken.clone().into();
+    for asked in [1, 2, 3] {
+        assert!(control.try_reserve_or_wake(items(asked), &waker).is_err());
+    }
+    for (freed, held) in held.into_iter().enumerate() {
+        drop(held);
+        assert_eq!(
+            woken.count(),
+            usize::from(freed >= 2),
+            "{freed} and one are free"
+        );
+    }
+}
+
+#[test]
+fn those_in_line_are_served_before_a_watcher_is_woken() {
+    let [control, _] = one_peer(2, 20);
+    let held = control.try_reserve(items(2)).unwrap();
+    let (mut first, _) = waiting(&control, items(2));
+    let watcher = watching(&control, items(1));
+    drop(held);
+    assert_eq!(watcher.count(), 0, "the first in line has it all");
+    drop(ready(&mut first).unwrap());
+    assert_eq!(watcher.count(), 1);
+}
+
+#[test]
+fn a_watcher_hears_of_room_that_another_peer_frees_and_of_the_end() {
+    let budget = budget((10, 100), (10, 100));
+    let [first, _] = budget.open_peer();
+    let [second, _] = budget.open_peer();
+    let held = second.try_reserve(items(10)).unwrap();
+    let watcher = watching(&first, items(1));
+    drop(held);
+    assert_eq!(watcher.count(), 1);
+    for admission in [Admission::Revoked, Admission::Closed] {
+        first.set_admission(Admission::Open);
+        let held = first.try_reserve(items(10)).unwrap();
+        let watcher = watching(&first, items(1));
+        first.set_admission(admission);
+        assert_eq!(watcher.count(), 1, "{admission:?}");
+        drop(held);
+    }
+}
+
+#[test]
+fn one_watcher_too_many_is_told_so() {
+    let [control, _] = one_peer(1, 10);
+    let _held = control.try_reserve(items(1)).unwrap();
+    for _ in 0..RESERVE_WAITERS_MAX {
+        watching(&control, items(1));
+    }
+    let refused = control.try_reserve_or_wake(items(1), &Woken::new().into());
+    let limit = RESERVE_WAITERS_MAX;
+    assert_eq!(refused.unwrap_err(), ReserveRefused::LineFull { limit });
+}

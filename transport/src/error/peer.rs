@@ -140,6 +140,20 @@ pub enum PeerMisbehaved {
         /// The frame it names.
         answers: Sequence,
     },
+    /// An item of a verified frame that the host says no correct peer sends.
+    #[error("host rejects the content of frame {frame}: {fault}")]
+    PayloadRejected {
+        /// The frame that it came in.
+        frame: Sequence,
+        /// The host's name for the fault.
+        fault: &'static str,
+    },
+    /// An answer in a verified reply that the host says no correct peer gives.
+    #[error("host rejects an answer: {fault}")]
+    AnswerRejected {
+        /// The host's name for the fault.
+        fault: &'static str,
+    },
     /// The connection ended inside a message.
     #[error("connection ended inside a message, after {got} of its bytes")]
     Truncated {

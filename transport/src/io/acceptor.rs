@@ -18,19 +18,22 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::error::{AuthorityEnded, SessionEnd};
+use crate::error::SessionEnd;
 use crate::id::{Lane, NodeIdentity, PeerId, Sequence, SessionId};
 use crate::io::clock;
 use crate::io::events::{Direction, Event};
 use crate::io::pump::{self, SessionCore, Wish};
-use crate::io::shared::{InboundShared, Shared, SharedJudge, lock};
+use crate::io::shared::{InboundShared, Shared, SharedJudge};
+use crate::io::standing::Standing;
 use crate::io::tls::{Parties, TlsPipe};
 use crate::limits::{
     BULK_UNSENT_BYTES_MAX, CLOSE_TIMEOUT, HANDSHAKES_MAX, HANDSHAKES_PER_SOURCE_MAX,
 };
 use crate::mailbox::Mailbox;
+use crate::proto::hello::Claims;
 use crate::proto::inbound::{Accepted, InboundEvent, InboundSession, InboundStats};
-use crate::reply_slot::{Answered, Inbound, ReplySlot};
+use crate::reply_slot::{FromHost, Inbound, ReplySlot};
+use crate::sync::lock;
 
 /// How long the accept loop rests after the socket failed, as when descriptors run out.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
@@ -214,7 +217,12 @@ impl SessionTask {
             .peers
             .get(&certified.node)
             .map(|peer| peer.revoked.subscribe());
-        let relay = relay(self.wish.clone(), revoked, session_wish);
+        let standing = Standing {
+            wish: self.wish.clone(),
+            revoked,
+            control_up: None,
+        };
+        let relay = standing.relay(session_wish);
         let end = tokio::select! {
             end = pump::run(&mut pipe, &mut driven, &mut session_wishes, CLOSE_TIMEOUT) => end,
             never = relay => match never {},
@@ -264,36 +272,6 @@ impl SessionTask {
     }
 }
 
-enum Never {}
-
-/// Ends a session with its transport, or with its peer's authority.
-async fn relay(
-    mut wish: watch::Receiver<Wish>,
-    mut revoked: Option<watch::Receiver<Option<AuthorityEnded>>>,
-    to: watch::Sender<Wish>,
-) -> Never {
-    let authority_ended = async {
-        let Some(revoked) = &mut revoked else {
-            return std::future::pending().await;
-        };
-        let why = revoked
-            .wait_for(Option::is_some)
-            .await
-            .map_or(None, |why| *why);
-        why.unwrap_or(AuthorityEnded::ByCaller)
-    };
-    tokio::select! {
-        why = authority_ended => {
-            to.send_replace(Wish::End(why.into()));
-        }
-        ended = wish.wait_for(|wish| *wish != Wish::Run) => {
-            let now = ended.map_or(Wish::End(SessionEnd::ShutDown), |wish| wish.clone());
-            to.send_replace(now);
-        }
-    }
-    std::future::pending().await
-}
-
 /// An accepted session's core, its host's answers, and where it stands.
 struct Driven {
     shared: Arc<Shared>,
@@ -301,8 +279,8 @@ struct Driven {
     peer: PeerId,
     session: SessionId,
     core: InboundSession,
-    answers: Mailbox<Answered>,
-    mail: Vec<Answered>,
+    answers: Mailbox<FromHost>,
+    mail: Vec<FromHost>,
     view: Arc<Mutex<(usize, InboundStats)>>,
     place: Option<Place>,
     session_wish: Option<watch::Sender<Wish>>,
@@ -311,15 +289,18 @@ struct Driven {
 
 impl Driven {
     /// The hello stands: takes the place of an older session of this peer and lane.
-    fn enter(&mut self, lane: Lane, incarnation: crate::id::Incarnation) {
+    fn enter(&mut self, lane: Lane, claims: &Claims) {
         self.up = Some(lane);
         self.place = None;
         let Some(wish) = self.session_wish.clone() else {
             return;
         };
         let (session, view) = (self.session, Arc::clone(&self.view));
+        let (incarnation, boot) = (claims.incarnation, claims.boot);
         let entry = InboundShared {
             session,
+            incarnation,
+            boot,
             wish,
             view,
         };
@@ -337,6 +318,7 @@ impl Driven {
             direction: Direction::Inbound,
             session,
             incarnation,
+            boot,
         });
     }
 
@@ -387,13 +369,18 @@ fn end_with_control(bulk: Option<&InboundShared>) {
 }
 
 impl SessionCore for Driven {
-    fn take_mail(&mut self, _now: Instant) {
+    fn take_mail(&mut self, _now: Instant) -> Result<(), SessionEnd> {
         let mut mail = std::mem::take(&mut self.mail);
         self.answers.drain(&mut mail);
-        for (frame, answer) in mail.drain(..) {
-            self.core.answer(frame, answer);
+        let mut rejected = None;
+        for mail in mail.drain(..) {
+            match mail {
+                FromHost::Answer(frame, answer) => self.core.answer(frame, answer),
+                FromHost::End(fault) => rejected = rejected.or(Some(fault)),
+            }
         }
         self.mail = mail;
+        rejected.map_or(Ok(()), |fault| Err(fault.into()))
     }
 
     fn poll_mail(&self, context: &mut Context<'_>) -> Poll<()> {
@@ -410,7 +397,7 @@ impl SessionCore for Driven {
             .step(now, &mut SharedJudge(&self.shared.authority))?
         {
             None => return Ok(false),
-            Some(InboundEvent::Up { lane, claims, .. }) => self.enter(lane, claims.incarnation),
+            Some(InboundEvent::Up { lane, claims, .. }) => self.enter(lane, &claims),
             Some(InboundEvent::Late(_)) => {}
             Some(InboundEvent::Frame(frame)) => {
                 let slot = ReplySlot::new(self.answers.clone(), frame.sequence());
@@ -418,7 +405,7 @@ impl SessionCore for Driven {
                     self.inbound.deliver(self.peer, lane, frame, slot);
                 }
                 // What the host answered at once goes out with this turn.
-                self.take_mail(now);
+                self.take_mail(now)?;
             }
         }
         Ok(true)

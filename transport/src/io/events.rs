@@ -2,12 +2,14 @@
 //! each. And how everything stands at one moment: the status.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use crate::budget::AccountSnapshot;
 use crate::error::SessionEnd;
-use crate::id::{Incarnation, Lane, NodeIdentity, PeerId, SessionId};
+use crate::id::{Boot, Incarnation, Lane, NodeIdentity, PeerId, SessionId};
 use crate::proto::histogram::Distribution;
 use crate::proto::inbound::InboundStats;
+use crate::proto::occupancy::OccupancyReading;
 use crate::proto::outbound::OutboundStats;
 
 /// Which side of a session this node is.
@@ -35,6 +37,8 @@ pub enum Event {
         session: SessionId,
         /// The other node's data directory.
         incarnation: Incarnation,
+        /// How often that directory was started.
+        boot: Boot,
     },
     /// A session that was up has ended.
     SessionDown {
@@ -80,9 +84,10 @@ impl Event {
                 lane,
                 direction,
                 session,
+                boot,
                 ..
             } => {
-                tracing::info!(%peer, %lane, ?direction, %session, "session up");
+                tracing::info!(%peer, %lane, ?direction, %session, %boot, "session up");
             }
             Self::SessionDown {
                 peer,
@@ -161,6 +166,8 @@ pub struct LaneStatus {
     pub session: Option<SessionId>,
     /// The peer's data directory, by that session's hello.
     pub incarnation: Option<Incarnation>,
+    /// How often that directory was started, by the same hello.
+    pub boot: Option<Boot>,
     /// The agreed control window, 0 with no session and on bulk.
     pub window_frames: u16,
     /// Frames begun and not answered.
@@ -173,6 +180,13 @@ pub struct LaneStatus {
     pub queue_delay: Distribution,
     /// From the beginning of a frame to its reply.
     pub turnaround: Distribution,
+    /// Frames outstanding, counted at the beginning of each frame and with it, over all sessions.
+    pub occupancy: OccupancyReading,
+    /// From the beginning of a frame to its reply, smoothed over this session's latest replies as
+    /// TCP smooths its own: what the peer's host took to answer is in it.
+    pub round_trip: Option<Duration>,
+    /// How long ago the last reply came, on whichever session; `None` before the first.
+    pub last_reply_age: Option<Duration>,
     /// Why the last session ended or didn't come up.
     pub last_end: Option<SessionEnd>,
     /// Dials that failed since the last session was up.
@@ -188,6 +202,10 @@ pub struct InboundStatus {
     pub lane: Lane,
     /// The session.
     pub session: SessionId,
+    /// The peer's data directory, by its hello.
+    pub incarnation: Incarnation,
+    /// How often that directory was started, by the same hello.
+    pub boot: Boot,
     /// Frames that the host hasn't answered, or whose reply waits for an older one's.
     pub unanswered_frames: usize,
     /// What the session has done.

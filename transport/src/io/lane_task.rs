@@ -16,12 +16,13 @@ use bytes::Bytes;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use crate::error::{AuthorityEnded, SessionEnd, TimedOut};
+use crate::error::{PeerMisbehaved, SessionEnd, TimedOut};
 use crate::id::{Lane, NodeIdentity, Sequence, SessionId};
 use crate::io::clock;
 use crate::io::events::{Direction, Event, LaneState};
 use crate::io::pump::{self, SessionCore, Wish};
-use crate::io::shared::{LaneMail, LaneShared, PeerShared, Shared, SharedJudge, lock};
+use crate::io::shared::{LaneMail, LaneShared, PeerShared, Shared, SharedJudge};
+use crate::io::standing::{Standing, changed};
 use crate::io::tls::{Parties, TlsPipe};
 use crate::limits::{
     BACKOFF_FIRST, BACKOFF_MAX, BULK_NOTSENT_LOWAT_BYTES, BULK_UNSENT_BYTES_MAX, CLOSE_TIMEOUT,
@@ -29,6 +30,7 @@ use crate::limits::{
 };
 use crate::proto::backoff::Backoff;
 use crate::proto::outbound::{LaneTimeouts, OutboundEvent, OutboundLane};
+use crate::sync::lock;
 
 /// What a lane task is started with.
 pub(crate) struct LaneTask {
@@ -67,10 +69,9 @@ impl LaneTask {
         let core = OutboundLane::new(lane, account, timeouts);
         lock(&peer.lane(lane).view).times = core.times();
         let standing = Standing {
-            lane,
             wish,
-            revoked: peer.revoked.subscribe(),
-            control_up: peer.control_up.subscribe(),
+            revoked: Some(peer.revoked.subscribe()),
+            control_up: (lane == Lane::Bulk).then(|| peer.control_up.subscribe()),
         };
         let dial_now = peer.dial_now.subscribe();
         let driven = Driven {
@@ -92,79 +93,6 @@ impl LaneTask {
         .await;
     }
 }
-
-/// Everything that has a say in whether a lane may have a session.
-#[derive(Clone)]
-struct Standing {
-    lane: Lane,
-    /// The transport's.
-    wish: watch::Receiver<Wish>,
-    /// The peer's authority.
-    revoked: watch::Receiver<Option<AuthorityEnded>>,
-    /// The control lane's state, which bulk depends on.
-    control_up: watch::Receiver<bool>,
-}
-
-impl Standing {
-    /// What they make of it together.
-    fn wish(&self) -> Wish {
-        if let Some(why) = *self.revoked.borrow() {
-            return Wish::End(why.into());
-        }
-        let wish = self.wish.borrow().clone();
-        if wish == Wish::Run && self.lane == Lane::Bulk && !*self.control_up.borrow() {
-            return Wish::End(SessionEnd::ControlEnded);
-        }
-        wish
-    }
-
-    /// Waits until one of them has changed since this was last awaited.
-    ///
-    /// Cancel safe: a change that came stays unseen until it was returned for.
-    async fn changed(&mut self) {
-        tokio::select! {
-            () = changed(&mut self.wish) => {}
-            () = changed(&mut self.revoked) => {}
-            () = changed(&mut self.control_up) => {}
-        }
-    }
-
-    /// Waits until a connection that is being made should be given up.
-    async fn until_unwanted(mut self) -> SessionEnd {
-        loop {
-            match self.wish() {
-                Wish::Run => {}
-                Wish::Drain(_) => return SessionEnd::ShutDown,
-                Wish::End(end) => return end,
-            }
-            self.changed().await;
-        }
-    }
-
-    /// Keeps a session's wish in step with all of them, for as long as it is polled.
-    async fn relay(mut self, to: watch::Sender<Wish>) -> Never {
-        loop {
-            let now = self.wish();
-            to.send_if_modified(|standing| {
-                let differs = *standing != now;
-                if differs {
-                    *standing = now;
-                }
-                differs
-            });
-            self.changed().await;
-        }
-    }
-}
-
-/// Waits for a change; a sender that is gone never changes anything.
-async fn changed<T>(receiver: &mut watch::Receiver<T>) {
-    if receiver.changed().await.is_err() {
-        std::future::pending::<()>().await;
-    }
-}
-
-enum Never {}
 
 /// The lane's core, its mail, and the session that is up.
 struct Driven {
@@ -294,7 +222,7 @@ impl Runner {
     async fn wait_for_authority(&mut self) {
         self.driven.set_state(LaneState::Revoked);
         while let Wish::End(end @ SessionEnd::Authority(_)) = self.standing.wish() {
-            self.driven.take_mail(clock::now());
+            self.driven.take_mail_between_sessions();
             self.driven.core.end_session(&end);
             tokio::select! {
                 biased;
@@ -362,9 +290,14 @@ impl Driven {
         Ok(())
     }
 
+    /// Takes mail where there is no session that it could end.
+    fn take_mail_between_sessions(&mut self) {
+        drop(self.take_mail(clock::now()));
+    }
+
     /// Keeps mail and deadlines going while there is no session.
     async fn tend(&mut self, until: Option<Instant>) -> Woken {
-        self.take_mail(clock::now());
+        self.take_mail_between_sessions();
         // Without a session there is nothing that could end.
         drop(self.core.handle_timeout(clock::now()));
         self.publish();
@@ -388,7 +321,7 @@ impl Driven {
 
     /// The session, or the attempt at one, has ended: ends its items first, then says so.
     fn on_end(&mut self, end: &SessionEnd) {
-        self.take_mail(clock::now());
+        self.take_mail_between_sessions();
         self.core.end_session(end);
         if self.lane == Lane::Control {
             self.peer
@@ -405,6 +338,8 @@ impl Driven {
         let mut view = lock(&self.lane_shared().view);
         view.session = None;
         view.incarnation = None;
+        view.boot = None;
+        view.round_trip = None;
         view.window_frames = 0;
         if up.is_some() || !unwanted {
             view.last_end = Some(end.clone());
@@ -453,6 +388,7 @@ impl Driven {
         view.state = LaneState::Up;
         view.session = Some(session);
         view.incarnation = Some(claims.incarnation);
+        view.boot = Some(claims.boot);
         view.failures = 0;
         view.window_frames = match self.lane {
             Lane::Control => agreed.limits.window_frames,
@@ -468,14 +404,16 @@ impl Driven {
             direction: Direction::Outbound,
             session,
             incarnation: claims.incarnation,
+            boot: claims.boot,
         });
     }
 }
 
 impl SessionCore for Driven {
-    fn take_mail(&mut self, now: Instant) {
+    fn take_mail(&mut self, now: Instant) -> Result<(), SessionEnd> {
         let mut mail = std::mem::take(&mut self.mail);
         self.lane_shared().mailbox.drain(&mut mail);
+        let mut rejected = None;
         for mail in mail.drain(..) {
             match mail {
                 LaneMail::Item(item) => self.core.push(now, item),
@@ -483,6 +421,7 @@ impl SessionCore for Driven {
                     self.core.revoke(label);
                 }
                 LaneMail::Source(source) => self.core.set_source(source),
+                LaneMail::Reject(fault) => rejected = rejected.or(Some(fault)),
             }
         }
         self.mail = mail;
@@ -492,6 +431,10 @@ impl SessionCore for Driven {
             .swap(false, Ordering::AcqRel)
         {
             self.core.on_source_ready();
+        }
+        match rejected {
+            Some(fault) => Err(PeerMisbehaved::AnswerRejected { fault }.into()),
+            None => Ok(()),
         }
     }
 
@@ -558,6 +501,8 @@ impl SessionCore for Driven {
     fn publish(&self) {
         let mut view = lock(&self.lane_shared().view);
         view.outstanding_frames = self.core.outstanding_frames();
+        view.round_trip = self.core.round_trip();
+        view.last_reply = self.core.last_reply();
         view.stats = self.core.stats();
     }
 }

@@ -8,6 +8,7 @@ mod events;
 mod lane_task;
 mod pump;
 mod shared;
+mod standing;
 mod tls;
 mod transport;
 

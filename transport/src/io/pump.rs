@@ -30,8 +30,8 @@ pub(crate) enum Wish {
 
 /// A core as the loop drives it.
 pub(crate) trait SessionCore {
-    /// Takes what other threads handed over.
-    fn take_mail(&mut self, now: Instant);
+    /// Takes what other threads handed over, which may be that the session must end.
+    fn take_mail(&mut self, now: Instant) -> Result<(), SessionEnd>;
     /// Ready when there is mail to take.
     fn poll_mail(&self, context: &mut Context<'_>) -> Poll<()>;
     /// Takes in decrypted bytes.
@@ -86,7 +86,7 @@ async fn drive(
     let mut alarm = Alarm::new();
     loop {
         let now = clock::now();
-        core.take_mail(now);
+        core.take_mail(now)?;
         core.handle_timeout(now)?;
         let drain_until = match &*wish.borrow_and_update() {
             Wish::Run => None,

@@ -5,14 +5,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use tokio::sync::{broadcast, watch};
 
 use crate::budget::LaneAccount;
 use crate::config::Config;
 use crate::error::{AuthorityEnded, PeerIncompatible, SessionEnd};
-use crate::id::{Incarnation, Label, Lane, NodeIdentity, PeerId, SessionId};
+use crate::id::{Boot, Incarnation, Label, Lane, NodeIdentity, PeerId, SessionId};
 use crate::io::credentials::Credentials;
 use crate::io::events::{AcceptorStatus, Event, InboundStatus, LaneState, Received};
 use crate::io::pump::Wish;
@@ -23,11 +24,7 @@ use crate::proto::inbound::InboundStats;
 use crate::proto::outbound::{OutboundStats, OutboundTimes};
 use crate::proto::source::ControlSource;
 use crate::receipt::Item;
-
-/// Locks, also after a holder panicked: these hold plain values, each whole at any step.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use crate::sync::lock;
 
 /// What is handed to a lane.
 pub(crate) enum LaneMail {
@@ -37,6 +34,8 @@ pub(crate) enum LaneMail {
     Revoke(Label),
     /// Ask this for content from now on.
     Source(Arc<dyn ControlSource>),
+    /// End the session of the moment: the host can't read an answer that came on it.
+    Reject(&'static str),
 }
 
 /// What a lane lets others see.
@@ -45,8 +44,11 @@ pub(crate) struct LaneView {
     pub(crate) state: LaneState,
     pub(crate) session: Option<SessionId>,
     pub(crate) incarnation: Option<Incarnation>,
+    pub(crate) boot: Option<Boot>,
     pub(crate) window_frames: u16,
     pub(crate) outstanding_frames: usize,
+    pub(crate) round_trip: Option<Duration>,
+    pub(crate) last_reply: Option<Instant>,
     pub(crate) stats: OutboundStats,
     pub(crate) last_end: Option<SessionEnd>,
     pub(crate) failures: u64,
@@ -90,6 +92,8 @@ impl PeerShared {
 /// One accepted session, as others reach it.
 pub(crate) struct InboundShared {
     pub(crate) session: SessionId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) boot: Boot,
     pub(crate) wish: watch::Sender<Wish>,
     pub(crate) view: Arc<Mutex<(usize, InboundStats)>>,
 }
@@ -189,6 +193,8 @@ impl Shared {
                 peer,
                 lane,
                 session: shared.session,
+                incarnation: shared.incarnation,
+                boot: shared.boot,
                 unanswered_frames,
                 stats,
             }

@@ -7,6 +7,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -24,9 +25,7 @@ use crate::io::credentials::Credentials;
 use crate::io::events::{Event, LaneStatus, Status};
 use crate::io::lane_task::LaneTask;
 use crate::io::pump::Wish;
-use crate::io::shared::{
-    AcceptorCounters, LaneMail, LaneShared, LaneView, PeerShared, Shared, lock,
-};
+use crate::io::shared::{AcceptorCounters, LaneMail, LaneShared, LaneView, PeerShared, Shared};
 use crate::limits::EVENTS_UNREAD_MAX;
 use crate::mailbox::Mailbox;
 use crate::proto::authority::{Authority, NodeRecord};
@@ -34,6 +33,7 @@ use crate::proto::frame::item_bytes_max;
 use crate::proto::source::ControlSource;
 use crate::receipt::{Item, Receipt};
 use crate::reply_slot::Inbound;
+use crate::sync::lock;
 
 /// Why a transport didn't start.
 #[derive(Debug, thiserror::Error)]
@@ -293,6 +293,7 @@ async fn join(tasks: &mut JoinSet<()>) {
 
 fn status(shared: &Shared) -> Status {
     let mut lanes = Vec::new();
+    let now = clock::now();
     for peer in shared.peers.values() {
         for lane in Lane::ALL {
             let view = lock(&peer.lane(lane).view).clone();
@@ -302,12 +303,16 @@ fn status(shared: &Shared) -> Status {
                 state: view.state,
                 session: view.session,
                 incarnation: view.incarnation,
+                boot: view.boot,
                 window_frames: view.window_frames,
                 outstanding_frames: view.outstanding_frames,
                 account: peer.lane(lane).account.snapshot(),
                 stats: view.stats,
                 queue_delay: view.times.queue_delay.read(),
                 turnaround: view.times.turnaround.read(),
+                occupancy: view.times.occupancy.read(),
+                round_trip: view.round_trip,
+                last_reply_age: view.last_reply.map(|at| now.saturating_duration_since(at)),
                 last_end: view.last_end,
                 failures: view.failures,
             });
@@ -349,6 +354,27 @@ impl Peer {
     /// [`ReserveRefused`] names what stands against it.
     pub fn try_reserve(&self, lane: Lane, amount: Amount) -> Result<Room, ReserveRefused> {
         let reservation = self.shared.lane(lane).account.try_reserve(amount)?;
+        Ok(Room {
+            peer: Arc::clone(&self.shared),
+            lane,
+            reservation,
+        })
+    }
+
+    /// The same, and if there is no room now, wakes `waker` once when this call would give
+    /// something else than [`ReserveRefused::Full`]. It must be made again then: nothing is held
+    /// meanwhile, and another may have been faster. So a thread that can't wait needs no polling.
+    ///
+    /// # Errors
+    /// As [`Peer::try_reserve`]; [`ReserveRefused::LineFull`] where nobody more can be woken.
+    pub fn try_reserve_or_wake(
+        &self,
+        lane: Lane,
+        amount: Amount,
+        waker: &Waker,
+    ) -> Result<Room, ReserveRefused> {
+        let account = &self.shared.lane(lane).account;
+        let reservation = account.try_reserve_or_wake(amount, waker)?;
         Ok(Room {
             peer: Arc::clone(&self.shared),
             lane,
@@ -410,6 +436,16 @@ impl Peer {
             // A closed lane has nothing left to revoke.
             drop(self.shared.lane(lane).mailbox.push(LaneMail::Revoke(label)));
         }
+    }
+
+    /// Ends the session that `lane` has to this peer now: an answer that came on it is one that no
+    /// correct peer gives, and `fault` names it. Both sides are told
+    /// [`PeerMisbehaved::AnswerRejected`](crate::PeerMisbehaved::AnswerRejected), the peer in the
+    /// close; the lane dials again after its back-off. For a frame of the peer's there is
+    /// [`FrameSession::reject`](crate::FrameSession::reject).
+    pub fn reject_answer(&self, lane: Lane, fault: &'static str) {
+        // A closed lane has no session.
+        drop(self.shared.lane(lane).mailbox.push(LaneMail::Reject(fault)));
     }
 
     /// Ends this peer's authority: its sessions in both directions close, whatever is on its way

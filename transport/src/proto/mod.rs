@@ -13,6 +13,7 @@ pub mod frame;
 pub mod hello;
 pub mod histogram;
 pub mod inbound;
+pub mod occupancy;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod oracle;

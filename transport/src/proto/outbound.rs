@@ -30,6 +30,7 @@ use crate::proto::fifo::Verified;
 use crate::proto::frame::{Answer, Header, Kind, frame_word, message_buffer, put_item};
 use crate::proto::hello::{Agreed, Claims, SessionKeys, decode_notice};
 use crate::proto::histogram::Histogram;
+use crate::proto::occupancy::Occupancy;
 use crate::proto::outbox::Outbox;
 use crate::proto::source::{ControlSource, Waiting};
 use crate::proto::timers::{ItemNumber, Timers};
@@ -85,13 +86,15 @@ pub struct Flushes {
     pub frame_full: u64,
 }
 
-/// How long things took, over all sessions.
+/// How long things took and how full the window was, over all sessions.
 #[derive(Debug, Default)]
 pub struct OutboundTimes {
     /// From an item's arrival on the lane to the beginning of its frame.
     pub queue_delay: Histogram,
     /// From the beginning of a frame to its reply.
     pub turnaround: Histogram,
+    /// Outstanding frames at the beginning of each frame, counted with it.
+    pub occupancy: Occupancy,
 }
 
 /// What a lane has done over all its sessions.
@@ -125,6 +128,7 @@ pub struct OutboundLane {
     source_waits: Waiting,
     /// Something waits that found no slot.
     blocked: bool,
+    last_reply: Option<Instant>,
     stats: OutboundStats,
     times: StdArc<OutboundTimes>,
 }
@@ -172,6 +176,7 @@ impl OutboundLane {
             source: None,
             source_waits: Waiting::Nothing,
             blocked: false,
+            last_reply: None,
             stats: OutboundStats::default(),
             times: StdArc::default(),
         }
@@ -270,11 +275,11 @@ impl OutboundLane {
         let frame = session.window.on_reply(header.answers())?;
         let items = u16::try_from(frame.items.len()).unwrap_or(u16::MAX);
         let answer = Answer::decode(header, message.body(), items);
-        session.last_answer = now;
+        let turnaround = now.saturating_duration_since(frame.begun);
+        session.on_answer(now, turnaround);
+        self.last_reply = Some(now);
         self.stats.frames_answered += 1;
-        self.times
-            .turnaround
-            .record(now.saturating_duration_since(frame.begun));
+        self.times.turnaround.record(turnaround);
         let verdict = |at: usize| match &answer {
             Ok(Answer::Taken(bytes)) => Outcome::Replied(bytes.clone()),
             Ok(Answer::Refused(reason)) => Outcome::Refused(*reason),
@@ -348,6 +353,7 @@ impl OutboundLane {
         self.stats.frames_begun += 1;
         self.stats.bytes_begun += bytes.len() as u64;
         self.stats.occupancy_sum += session.window.len() as u64;
+        self.times.occupancy.record(session.window.len());
         let flushes = &mut self.stats.flushes;
         flushes.frame_full += u64::from(batch.full);
         if std::mem::take(&mut self.blocked) {
@@ -470,6 +476,18 @@ impl OutboundLane {
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.session.as_ref().is_some_and(Session::is_up)
+    }
+
+    /// From the beginning of a frame to its reply, smoothed over the session's latest replies.
+    #[must_use]
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.session.as_ref()?.round_trip
+    }
+
+    /// When the last reply came, on whichever session.
+    #[must_use]
+    pub const fn last_reply(&self) -> Option<Instant> {
+        self.last_reply
     }
 
     /// How long things took; shared, so that others can read it while the lane runs.

@@ -44,7 +44,12 @@ pub(super) struct Session {
     hello_deadline: Instant,
     /// When a frame was last answered, or the first of those outstanding was begun.
     pub(super) last_answer: Instant,
+    /// From a frame's beginning to its reply, smoothed.
+    pub(super) round_trip: Option<Duration>,
 }
+
+/// What one reply counts for in the smoothed round trip, one in so many: as in TCP (RFC 6298).
+const ROUND_TRIP_WEIGHT: u32 = 8;
 
 impl Session {
     pub(super) fn new(
@@ -68,6 +73,7 @@ impl Session {
             frame_items: 0,
             hello_deadline: now + hello_limit,
             last_answer: now,
+            round_trip: None,
             claims,
             keys,
         }
@@ -75,6 +81,14 @@ impl Session {
 
     pub(super) fn is_up(&self) -> bool {
         self.phase == Phase::Up
+    }
+
+    /// A frame was answered at `now`, so long after its beginning.
+    pub(super) fn on_answer(&mut self, now: Instant, took: Duration) {
+        self.last_answer = now;
+        let smoothed =
+            |so_far: Duration| (so_far * (ROUND_TRIP_WEIGHT - 1) + took) / ROUND_TRIP_WEIGHT;
+        self.round_trip = Some(self.round_trip.map_or(took, smoothed));
     }
 
     /// Our hello, once.
