@@ -2,7 +2,8 @@
 //! anything (safety 17). A bulk frame is answered as soon as its items are taken or refused; a
 //! control frame once every shard concerned has stepped its item, or after `ANSWER_BUDGET`,
 //! whichever is first (safety 16). An answer that came too late, or doesn't fit into the reply, is
-//! given back to the shard, which sends it with the next control frame of the reverse link.
+//! given back to the shard, which sends it with the next control frame of the reverse link. An item
+//! that is no body ends the session that it came on.
 //!
 //! Leaves to others: what a body means (the core), the order of replies (the transport), whether
 //! the link counts as up (`links.rs`).
@@ -163,14 +164,17 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
-    fn place(&self, body: &Bytes) -> Result<&Arc<Inbox>, RefusalReason> {
-        let shard = shard_of(body).map_err(|_| RefusalReason::NotUnderstood)?;
+    fn place(&self, part: &FramePart) -> Result<&Arc<Inbox>, RefusalReason> {
+        let shard = shard_of(&part.body).map_err(|_| {
+            part.session.reject("an item is no body of a shard");
+            RefusalReason::NotUnderstood
+        })?;
         let shard = self.shards.get(usize::from(shard.to_u16()));
         shard.ok_or(RefusalReason::WrongDestination)
     }
 
     fn put(&self, part: FramePart) -> Result<(), RefusalReason> {
-        let inbox = self.place(&part.body)?;
+        let inbox = self.place(&part)?;
         inbox.put_frame(part).map_err(|refused| match refused {
             FrameRefused::Busy => RefusalReason::Busy,
             FrameRefused::Closed => RefusalReason::ShuttingDown,
@@ -178,12 +182,14 @@ impl Receiver {
     }
 
     fn take_bulk(&self, peer: NodeId, frame: Verified<Frame>, slot: ReplySlot) {
+        let session = slot.session();
         let take = |body| {
             let part = FramePart {
                 peer,
                 lane: Lane::Bulk,
                 body,
                 answer: None,
+                session: session.clone(),
             };
             self.put(part).map(|()| Bytes::new())
         };
@@ -193,6 +199,7 @@ impl Receiver {
 
     fn take_control(&self, peer: NodeId, frame: Verified<Frame>, slot: ReplySlot) {
         let items = frame.into_items();
+        let session = slot.session();
         let answer = Arc::new(FrameAnswer::new(slot, items.len()));
         for (item, body) in items.into_iter().enumerate() {
             if life::is_life(&body) {
@@ -201,7 +208,10 @@ impl Receiver {
                         self.links.on_life(peer, life);
                         Ok(self.life.encode())
                     }
-                    None => Err(RefusalReason::NotUnderstood),
+                    None => {
+                        session.reject("an item is no life of a node");
+                        Err(RefusalReason::NotUnderstood)
+                    }
                 };
                 answer.settle(item, verdict);
                 continue;
@@ -211,6 +221,7 @@ impl Receiver {
                 lane: Lane::Control,
                 body,
                 answer: Some((Arc::clone(&answer), item)),
+                session: session.clone(),
             };
             if let Err(reason) = self.put(part) {
                 answer.settle(item, Err(reason));

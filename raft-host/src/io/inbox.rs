@@ -39,6 +39,8 @@ pub(super) struct FramePart {
     pub(super) body: Bytes,
     /// Where its answer goes, and as which item's; on bulk it has been answered.
     pub(super) answer: Option<(Arc<FrameAnswer>, usize)>,
+    /// Where it came from, to be ended if it is no body.
+    pub(super) session: transport::FrameSession,
 }
 
 impl FramePart {

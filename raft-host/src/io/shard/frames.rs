@@ -96,6 +96,7 @@ impl Shard {
             lane,
             body,
             answer,
+            session,
         } = part;
         match lane {
             Lane::Control => self.stats.control_frames_in += 1,
@@ -111,6 +112,9 @@ impl Shard {
             }
             Taken::Bad(misbehaved) => {
                 self.on_misbehaved(peer, &misbehaved);
+                if let Some(fault) = fault_to_close_for(&misbehaved) {
+                    session.reject(fault);
+                }
                 Err(RefusalReason::NotUnderstood)
             }
         };
@@ -203,5 +207,19 @@ impl Shard {
         self.stats.bulk_blocked += u64::from(blocked);
         self.inbox.set_wants_room(blocked);
         asked
+    }
+}
+
+/// Why the session of a frame that holds this must end. A body of another life may be right: the
+/// first ones of a peer's new life can come before its loss was noticed here.
+const fn fault_to_close_for(misbehaved: &PeerMisbehaved) -> Option<&'static str> {
+    match misbehaved {
+        PeerMisbehaved::BadBody(_) => Some("a body can't be read"),
+        PeerMisbehaved::WrongShard { .. } => Some("a body is for another shard"),
+        PeerMisbehaved::WrongLane => Some("a message is on the wrong lane"),
+        PeerMisbehaved::AckBeyondLog { .. } => Some("an ack is beyond the log"),
+        PeerMisbehaved::EntryTerm { .. } => Some("an append holds entries of impossible terms"),
+        PeerMisbehaved::TwoLeaders { .. } => Some("two leaders in one term"),
+        PeerMisbehaved::WrongBoot { .. } => None,
     }
 }
