@@ -188,7 +188,7 @@ pub enum SendEnd {
 pub struct HostStats {
     /// Campaigns begun.
     pub campaigns: u64,
-    /// Campaigns put off by the rate.
+    /// Campaigns that the rate made wait.
     pub campaigns_delayed: u64,
     /// Times that a replica here became a leader.
     pub elected: u64,
@@ -320,6 +320,8 @@ pub struct HostCore<L: GroupLog> {
     outputs: VecDeque<Output>,
     dice: Dice,
     campaigns: CampaignGate,
+    /// How many waited for the rate after the last tick.
+    campaigns_waiting: u64,
     proposals: ProposalGate,
     deadlines: Deadlines,
     forwards: Forwards,
@@ -388,7 +390,8 @@ impl<L: GroupLog> HostCore<L> {
             ready: ReadyQueue::default(),
             outputs: VecDeque::new(),
             dice: Dice::new(identity.seed),
-            campaigns: CampaignGate::new(config.campaign_rate()),
+            campaigns: CampaignGate::new(config.campaign_rate(), now),
+            campaigns_waiting: 0,
             proposals: ProposalGate::default(),
             deadlines: Deadlines::default(),
             forwards: Forwards::default(),
@@ -423,6 +426,7 @@ impl<L: GroupLog> HostCore<L> {
             self.due.next(),
             self.deadlines.next(),
             self.forwards.next_alarm(),
+            self.campaigns.next_at(),
         ];
         let least = alarms.into_iter().flatten().min();
         least.map_or(self.next_round, |at| at.min(self.next_round))

@@ -151,6 +151,7 @@ impl<L: GroupLog> HostCore<L> {
         while let Some(slot) = self.due.pop(now) {
             self.on_due(slot);
         }
+        self.begin_campaigns();
         while let Some((slot, what)) = self.deadlines.pop(now) {
             self.on_expired(slot, what);
         }
@@ -188,22 +189,43 @@ impl<L: GroupLog> HostCore<L> {
         if now < may_campaign {
             return self.due.arm(slot, may_campaign);
         }
-        // Whoever can't campaign looks again; one whose writes are on their way looks soon.
+        // Whoever can't campaign looks again.
         if !group.replica.is_voter() {
             return self.due.arm(slot, now + election);
         }
-        if group.replica.has_ready() || !group.replica.is_stored() {
+        self.campaigns.wait(slot);
+    }
+
+    /// Begins what the rate admits of the campaigns that wait. A group that has heard of a leader or
+    /// another candidate meanwhile waits for its alarm again.
+    fn begin_campaigns(&mut self) {
+        let (now, grace) = (self.now, self.grace_until);
+        let soon = now + self.config.election_timeout() / 20;
+        while let Some(slot) = self.campaigns.next(now) {
+            let Some(group) = self.groups.at_mut(slot) else {
+                continue;
+            };
+            let deadline = (group.heard_at + group.timeout).max(grace);
+            if now < deadline || group.replica.status().role == Role::Leader {
+                self.due.arm(slot, deadline);
+                continue;
+            }
+            // One whose writes are on their way looks again soon.
+            if group.replica.has_ready() || !group.replica.is_stored() {
+                self.queue(slot);
+                self.due.arm(slot, soon);
+                continue;
+            }
+            group.replica.campaign();
+            self.campaigns.began(now);
+            self.stats.campaigns += 1;
+            self.rearm(slot);
             self.queue(slot);
-            return self.due.arm(slot, now + election / 20);
         }
-        if let Err(again) = self.campaigns.admit(now, &mut self.dice) {
-            self.stats.campaigns_delayed += 1;
-            return self.due.arm(slot, again);
-        }
-        group.replica.campaign();
-        self.stats.campaigns += 1;
-        self.rearm(slot);
-        self.queue(slot);
+        let waiting = self.campaigns.waiting() as u64;
+        let more = waiting.saturating_sub(self.campaigns_waiting);
+        self.stats.campaigns_delayed += more;
+        self.campaigns_waiting = waiting;
     }
 
     fn on_expired(&mut self, slot: SlotId, what: Expiring) {

@@ -105,6 +105,9 @@ impl<L: GroupLog> HostCore<L> {
             self.stats.messages_void += 1;
             return;
         };
+        if message.body == (GroupBody::PreVoteAnswer { granted: true }) {
+            self.give_way(slot);
+        }
         match message.body {
             GroupBody::Append(_) => self.send_append(slot, node, message),
             GroupBody::Ack { .. } | GroupBody::Reject { .. } => {
@@ -258,6 +261,22 @@ impl<L: GroupLog> HostCore<L> {
                 peer.rounds_out.touch(group.id);
             }
         }
+    }
+
+    /// Another replica was told that it would be voted for: it is given the time to be elected before
+    /// this one campaigns as well, which could only split the votes. It promises nothing more by it.
+    fn give_way(&mut self, slot: SlotId) {
+        let election = self.config.election_timeout();
+        let Some(group) = self.groups.at_mut(slot) else {
+            return;
+        };
+        if group.replica.status().role != Role::Follower {
+            return;
+        }
+        let least = self.now + self.dice.between(election / 20, election / 10);
+        let timeout = least.saturating_duration_since(group.heard_at);
+        group.timeout = group.timeout.max(timeout);
+        self.due.arm(slot, group.heard_at + group.timeout);
     }
 
     /// The promise was renewed, or the role changed: the election timer starts anew. A longer

@@ -393,8 +393,14 @@ impl World {
                     return;
                 };
                 found.core.on_tick(now);
-                self.at(ms(10), node, Event::Tick(node));
                 self.drain(node);
+                // As the shell does: when the core asks for it, at the latest.
+                let wake = self.nodes[node]
+                    .as_ref()
+                    .map(|node| node.core.poll_timeout());
+                let after = wake.map_or(ms(10), |at| at.saturating_duration_since(now));
+                let least = Duration::from_micros(50);
+                self.at(after.clamp(least, ms(10)), node, Event::Tick(node));
             }
             Event::Deliver {
                 from,
