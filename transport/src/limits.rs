@@ -100,8 +100,20 @@ pub const BULK_UNSENT_BYTES_MAX: usize = 256 << 10;
 /// Bytes that the kernel may hold unsent on a bulk socket before it stops taking more.
 pub const BULK_NOTSENT_LOWAT_BYTES: u32 = 128 << 10;
 
-/// Bytes read from a socket in one turn of a task, so that one busy peer leaves room for others.
-pub const READ_BYTES_MAX: usize = 256 << 10;
+/// Bytes read from a socket in one turn of a task, so that one busy peer leaves room for others, and
+/// what they bring is answered before more is read; the next turn reads on.
+pub const READ_BYTES_MAX: usize = 64 << 10;
+
+/// Bytes of messages that go to the socket together while more are being made: half of a usual
+/// control window of 4 KiB frames, so that both ends work on one half each. Less than this goes when
+/// nothing more is to be sent. In 16 KiB both ends overlap as well, but where they share a core each
+/// frame costs a quarter more CPU (`plans/measurements/0004-overlap.md`).
+pub const FLUSH_BYTES: usize = 32 << 10;
+
+/// Bytes of messages that a task hands to TLS between two looks at the socket, so that replies and
+/// other peers aren't kept waiting by a fast socket. What is left goes in the next turn.
+pub const TURN_BYTES_MAX: usize = 256 << 10;
+const _: () = assert!(TURN_BYTES_MAX >= BULK_BODY_BYTES_MAX);
 
 /// Ended items that an outbox may hold before it is swept, beside as many as are alive.
 pub const OUTBOX_DEAD_ITEMS_MAX: usize = 64;

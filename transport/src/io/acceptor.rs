@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -32,6 +32,7 @@ use crate::limits::{
 use crate::mailbox::Mailbox;
 use crate::proto::hello::Claims;
 use crate::proto::inbound::{Accepted, InboundEvent, InboundSession, InboundStats};
+use crate::proto::outbound::Transmitted;
 use crate::reply_slot::{FromHost, Inbound, ReplySlot};
 use crate::sync::lock;
 
@@ -414,8 +415,10 @@ impl SessionCore for Driven {
     fn poll_transmit(
         &mut self,
         _now: Instant,
-    ) -> Result<Option<(Bytes, Option<Sequence>)>, SessionEnd> {
-        Ok(self.core.poll_transmit()?.map(|bytes| (bytes, None)))
+        out: &mut BytesMut,
+    ) -> Result<Option<Transmitted>, SessionEnd> {
+        let was_one = self.core.poll_transmit_into(out)?;
+        Ok(was_one.then_some(Transmitted { frame: None }))
     }
 
     fn unsent_bytes_max(&self) -> usize {

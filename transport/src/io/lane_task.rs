@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
@@ -29,7 +29,7 @@ use crate::limits::{
     CONTROL_UNSENT_BYTES_MAX,
 };
 use crate::proto::backoff::Backoff;
-use crate::proto::outbound::{LaneTimeouts, OutboundEvent, OutboundLane};
+use crate::proto::outbound::{LaneTimeouts, OutboundEvent, OutboundLane, Transmitted};
 use crate::sync::lock;
 
 /// What a lane task is started with.
@@ -460,11 +460,9 @@ impl SessionCore for Driven {
     fn poll_transmit(
         &mut self,
         now: Instant,
-    ) -> Result<Option<(Bytes, Option<Sequence>)>, SessionEnd> {
-        Ok(self
-            .core
-            .poll_transmit(now)
-            .map(|transmit| (transmit.bytes, transmit.frame)))
+        out: &mut BytesMut,
+    ) -> Result<Option<Transmitted>, SessionEnd> {
+        Ok(self.core.poll_transmit_into(now, out))
     }
 
     fn unsent_bytes_max(&self) -> usize {

@@ -9,13 +9,15 @@ use std::io;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tokio::sync::watch;
 
 use crate::error::SessionEnd;
 use crate::id::Sequence;
 use crate::io::clock::{self, Alarm};
-use crate::io::tls::{ReadTurn, TlsPipe};
+use crate::io::tls::{Received, TlsPipe};
+use crate::limits::{FLUSH_BYTES, TURN_BYTES_MAX};
+use crate::proto::outbound::Transmitted;
 
 /// What a session's owner wants of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,11 +40,12 @@ pub(crate) trait SessionCore {
     fn handle_bytes(&mut self, now: Instant, bytes: &[u8]);
     /// Acts on one message; says whether there was one.
     fn step(&mut self, now: Instant) -> Result<bool, SessionEnd>;
-    /// The next message to send, if one may go now.
+    /// Appends the next message to send to `out`, if one may go now.
     fn poll_transmit(
         &mut self,
         now: Instant,
-    ) -> Result<Option<(Bytes, Option<Sequence>)>, SessionEnd>;
+        out: &mut BytesMut,
+    ) -> Result<Option<Transmitted>, SessionEnd>;
     /// Ciphertext that may wait for the socket before no more messages are asked for.
     fn unsent_bytes_max(&self) -> usize;
     /// The socket accepted all of this frame.
@@ -96,50 +99,68 @@ async fn drive(
             Wish::Drain(until) => Some(*until),
             Wish::End(end) => return Err(end.clone()),
         };
-        let room_left = transmit_and_step(pipe, core, now)?;
-        pipe.flush()?;
-        while let Some(frame) = pipe.pop_written() {
-            core.on_written(frame);
+        let mut room_left = transmit_and_step(pipe, core, now)?;
+        flush(pipe, core)?;
+        let received = pipe.receive()?;
+        while pipe.decrypt(|bytes| core.handle_bytes(now, bytes))? {
+            room_left = transmit_and_step(pipe, core, now)?;
         }
+        flush(pipe, core)?;
+        core.publish();
         // Writing may have made room for what was held back.
         let more_to_send = !room_left && pipe.unsent_bytes() < core.unsent_bytes_max();
-        let read = pipe.read(|bytes| core.handle_bytes(now, bytes))?;
-        core.publish();
-        match read {
-            ReadTurn::Eof => {
-                // What came before the end still counts.
-                while core.step(now)? {}
-                return Err(core.on_eof());
-            }
+        match received {
+            // What came before the end has been looked at.
+            _ if pipe.is_at_end() => return Err(core.on_eof()),
+            Received::Some => tokio::task::consume_budget().await,
             // The last reply of a drain came in this very turn: nothing more will wake it.
-            ReadTurn::Idle if drain_until.is_some() && core.is_idle() => {}
-            ReadTurn::Idle if !more_to_send => {
+            Received::Nothing if drain_until.is_some() && core.is_idle() => {}
+            Received::Nothing if !more_to_send => {
                 let due = [core.poll_timeout(), drain_until]
                     .into_iter()
                     .flatten()
                     .min();
                 sleep(pipe, core, wish, alarm.at_or_before(due)).await?;
             }
-            ReadTurn::Idle | ReadTurn::Some => tokio::task::consume_budget().await,
+            Received::Nothing => tokio::task::consume_budget().await,
         }
     }
 }
 
-/// Lets out what may go, then acts on one message, in turns: what one reply frees goes out before
-/// the next reply is looked at. Says whether the pipe still had room at the end.
+/// Gives the socket what it takes, and tells the core which frames it has.
+fn flush(pipe: &mut TlsPipe, core: &mut impl SessionCore) -> Result<(), SessionEnd> {
+    pipe.flush()?;
+    tell_written(pipe, core);
+    Ok(())
+}
+
+fn tell_written(pipe: &mut TlsPipe, core: &mut impl SessionCore) {
+    while let Some(frame) = pipe.pop_written() {
+        core.on_written(frame);
+    }
+}
+
+/// Lets out what may go, then acts on one message, in turns: what one reply frees is begun before
+/// the next reply is looked at. Says whether nothing more was to be let out at the end.
 fn transmit_and_step(
     pipe: &mut TlsPipe,
     core: &mut impl SessionCore,
     now: Instant,
 ) -> Result<bool, SessionEnd> {
+    let mut turn_bytes = 0;
     loop {
         let mut room_left = false;
-        while pipe.unsent_bytes() < core.unsent_bytes_max() {
-            let Some((bytes, frame)) = core.poll_transmit(now)? else {
+        while pipe.unsent_bytes() < core.unsent_bytes_max() && turn_bytes < TURN_BYTES_MAX {
+            let message = |out: &mut BytesMut| core.poll_transmit(now, out);
+            let Some(bytes) = pipe.push(message)? else {
                 room_left = true;
                 break;
             };
-            pipe.push(bytes, frame)?;
+            turn_bytes += bytes;
+            // The other end can begin with this while the rest is made.
+            if pipe.unsent_bytes() >= FLUSH_BYTES && pipe.flush_records()? {
+                tell_written(pipe, core);
+            }
         }
         if !core.step(now)? {
             return Ok(room_left);
@@ -174,7 +195,10 @@ async fn say_goodbye(
 ) {
     if let Some(bytes) = core.close_message(end) {
         // A pipe that can't take it is as good as closed.
-        drop(pipe.push(bytes, None));
+        drop(pipe.push(|out| {
+            out.extend_from_slice(&bytes);
+            Ok(Some(Transmitted { frame: None }))
+        }));
     }
     pipe.close();
     let flushed = async {
@@ -182,7 +206,5 @@ async fn say_goodbye(
         Ok::<(), io::Error>(())
     };
     drop(tokio::time::timeout(limit, flushed).await);
-    while let Some(frame) = pipe.pop_written() {
-        core.on_written(frame);
-    }
+    tell_written(pipe, core);
 }

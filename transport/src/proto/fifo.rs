@@ -104,27 +104,48 @@ impl Stamper {
     /// Gives `message`, a header with this stamper's next sequence and a body, its tag. From here
     /// on the number is used up: the message must go out.
     pub fn stamp(&mut self, mut message: BytesMut) -> Option<(Sequence, Bytes)> {
+        let sequence = self.stamp_from(&mut message, 0)?;
+        Some((sequence, message.freeze()))
+    }
+
+    /// The same for a message that begins at `at` of `out` and is the last in it.
+    pub(crate) fn stamp_from(&mut self, out: &mut BytesMut, at: usize) -> Option<Sequence> {
         let sequence = self.next?;
+        let message = out.get(at..).unwrap_or_default();
         debug_assert_eq!(
             message.get(8..16),
             Some(&sequence.to_u64().to_be_bytes()[..]),
             "a header carries the sequence that it is stamped with"
         );
         self.next = sequence.next();
-        let tag = self.key.tag(sequence, &message);
-        message.extend_from_slice(&tag);
-        Some((sequence, message.freeze()))
+        let tag = self.key.tag(sequence, message);
+        out.extend_from_slice(&tag);
+        Some(sequence)
     }
 
     /// Builds and stamps a message from its header and body.
     pub(crate) fn stamp_body(&mut self, header: Header, body: &[u8]) -> Option<(Sequence, Bytes)> {
-        let mut message = super::frame::message_buffer(body.len());
-        header.encode(&mut message);
-        message.extend_from_slice(body);
-        self.stamp(message)
+        let mut message = BytesMut::new();
+        let sequence = self.stamp_body_into(header, body, &mut message)?;
+        Some((sequence, message.freeze()))
     }
 
-    /// The same for the kinds of which a header says no more.
+    /// The same, appended to `out`.
+    pub(crate) fn stamp_body_into(
+        &mut self,
+        header: Header,
+        body: &[u8],
+        out: &mut BytesMut,
+    ) -> Option<Sequence> {
+        self.next?;
+        let at = out.len();
+        out.reserve(HEADER_BYTES + body.len() + TAG_BYTES);
+        header.encode(out);
+        out.extend_from_slice(body);
+        self.stamp_from(out, at)
+    }
+
+    /// The same in a buffer of its own, for the kinds of which a header says no more.
     pub(crate) fn stamp_plain(&mut self, kind: Kind, lane: Lane, body: &[u8]) -> Option<Bytes> {
         let header = Header {
             kind,

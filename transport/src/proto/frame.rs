@@ -114,7 +114,7 @@ pub struct Header {
 
 impl Header {
     /// Writes it.
-    pub fn encode(&self, out: &mut BytesMut) {
+    pub fn encode(&self, out: &mut impl BufMut) {
         out.put_u8(self.kind as u8);
         out.put_u8(FRAMING_VERSION);
         out.put_u8(lane_number(self.lane));
@@ -250,7 +250,7 @@ pub fn message_buffer(body_bytes: usize) -> BytesMut {
 }
 
 /// Appends one item of a frame. It fits: [`item_bytes_max`] bounds what is sent.
-pub fn put_item(out: &mut BytesMut, item: &[u8]) {
+pub fn put_item(out: &mut impl BufMut, item: &[u8]) {
     out.put_u32(u32::try_from(item.len()).unwrap_or(u32::MAX));
     out.put_slice(item);
 }

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use crate::error::{PeerMisbehaved, PeerNotice, RefusalReason, SessionEnd, TimedOut};
 use crate::id::{Lane, NodeIdentity, Sequence, SessionId};
@@ -284,11 +284,22 @@ impl InboundSession {
     /// # Errors
     /// [`SessionEnd::SequenceExhausted`] when no reply can be numbered any more.
     pub fn poll_transmit(&mut self) -> Result<Option<Bytes>, SessionEnd> {
+        let mut message = BytesMut::new();
+        let was_one = self.poll_transmit_into(&mut message)?;
+        Ok(was_one.then(|| message.freeze()))
+    }
+
+    /// The same, appended to `out`; says whether there was one.
+    ///
+    /// # Errors
+    /// As [`InboundSession::poll_transmit`].
+    pub fn poll_transmit_into(&mut self, out: &mut BytesMut) -> Result<bool, SessionEnd> {
         if let Some(bytes) = self.answer.take() {
-            return Ok(Some(bytes));
+            out.extend_from_slice(&bytes);
+            return Ok(true);
         }
         let Some(open) = &mut self.open else {
-            return Ok(None);
+            return Ok(false);
         };
         let Some(Slot {
             items,
@@ -296,7 +307,7 @@ impl InboundSession {
             ..
         }) = self.slots.front()
         else {
-            return Ok(None);
+            return Ok(false);
         };
         let Some(sequence) = open.replies.next() else {
             return Err(SessionEnd::SequenceExhausted);
@@ -310,13 +321,13 @@ impl InboundSession {
             sequence,
             word: self.oldest.to_u64(),
         };
-        let message = open.replies.stamp_body(header, &body);
+        open.replies.stamp_body_into(header, &body, out);
         if let Some(slot) = self.slots.pop_front() {
             self.body_bytes -= slot.body_bytes;
         }
         self.oldest = self.oldest.next().ok_or(SessionEnd::SequenceExhausted)?;
         self.stats.replies += 1;
-        Ok(message.map(|(_, bytes)| bytes))
+        Ok(true)
     }
 
     /// Acts on the time.

@@ -20,14 +20,15 @@ use session::{Phase, Session};
 use std::sync::Arc as StdArc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use crate::budget::LaneAccount;
 use crate::error::{PeerMisbehaved, PeerNotice, SessionEnd, TimedOut};
 use crate::id::{Label, Lane, NodeIdentity, Sequence, SessionId};
+use crate::limits::{HEADER_BYTES, TAG_BYTES};
 use crate::proto::authority::Judge;
 use crate::proto::fifo::Verified;
-use crate::proto::frame::{Answer, Header, Kind, frame_word, message_buffer, put_item};
+use crate::proto::frame::{Answer, Header, Kind, frame_word, put_item};
 use crate::proto::hello::{Agreed, Claims, SessionKeys, decode_notice};
 use crate::proto::histogram::Histogram;
 use crate::proto::occupancy::Occupancy;
@@ -45,6 +46,13 @@ pub struct Transmit {
     pub bytes: Bytes,
     /// The frame whose last byte is the last of these, to be named to
     /// [`OutboundLane::on_written`] once the socket has accepted it.
+    pub frame: Option<Sequence>,
+}
+
+/// What was appended for TLS: one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmitted {
+    /// As of [`Transmit`].
     pub frame: Option<Sequence>,
 }
 
@@ -306,25 +314,35 @@ impl OutboundLane {
     /// The next message that may be handed to TLS now. The caller takes one only while little is
     /// unsent: what waits here can still be shed.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
+        let mut message = BytesMut::new();
+        let Transmitted { frame } = self.poll_transmit_into(now, &mut message)?;
+        let bytes = message.freeze();
+        Some(Transmit { bytes, frame })
+    }
+
+    /// The same, appended to `out`.
+    pub fn poll_transmit_into(&mut self, now: Instant, out: &mut BytesMut) -> Option<Transmitted> {
         self.expire(now);
         let session = self.session.as_mut()?;
         match session.phase {
             Phase::HelloDue => {
                 let bytes = session.hello()?;
                 self.stats.bytes_begun += bytes.len() as u64;
-                Some(Transmit { bytes, frame: None })
+                out.extend_from_slice(&bytes);
+                Some(Transmitted { frame: None })
             }
             Phase::HelloSent => None,
-            Phase::Up => self.begin_frame(now),
+            Phase::Up => self.begin_frame(now, out),
         }
     }
 
     /// Begins the next frame, if something waits and a slot is free.
-    fn begin_frame(&mut self, now: Instant) -> Option<Transmit> {
+    fn begin_frame(&mut self, now: Instant, out: &mut BytesMut) -> Option<Transmitted> {
         let sequence = self.session.as_ref()?.frames.next()?;
         let batch = self.gather(now)?;
         let session = self.session.as_mut()?;
-        let mut message = message_buffer(batch.body_bytes);
+        let at = out.len();
+        out.reserve(HEADER_BYTES + batch.body_bytes + TAG_BYTES);
         let header = Header {
             kind: Kind::Frame,
             lane: self.lane,
@@ -336,11 +354,11 @@ impl OutboundLane {
                 u16::try_from(batch.entries.len()).unwrap_or(u16::MAX),
             ),
         };
-        header.encode(&mut message);
+        header.encode(out);
         for payload in &batch.payloads {
-            put_item(&mut message, payload);
+            put_item(out, payload);
         }
-        let (sequence, bytes) = session.frames.stamp(message)?;
+        let sequence = session.frames.stamp_from(out, at)?;
         if session.window.len() == 0 {
             session.last_answer = now;
         }
@@ -351,7 +369,7 @@ impl OutboundLane {
             items: batch.entries,
         });
         self.stats.frames_begun += 1;
-        self.stats.bytes_begun += bytes.len() as u64;
+        self.stats.bytes_begun += (out.len() - at) as u64;
         self.stats.occupancy_sum += session.window.len() as u64;
         self.times.occupancy.record(session.window.len());
         let flushes = &mut self.stats.flushes;
@@ -361,8 +379,7 @@ impl OutboundLane {
         } else {
             flushes.urgent += 1;
         }
-        Some(Transmit {
-            bytes,
+        Some(Transmitted {
             frame: Some(sequence),
         })
     }
