@@ -3,11 +3,15 @@
 //! 2 ms each way. Beside each figure stands that of a plain TLS exchange (`benches::raw`) with the
 //! same frame size and as many frames in flight; the two alternate, run by run.
 //!
-//! Three more references: the same exchange with no window at all, the lane left to put several
-//! items into one frame, and the cost of the tag alone.
+//! Each end is one thread and has a core of its own; `shared` is the same with both on one core.
 //!
-//! Ids: `lane/WINDOW/BYTES/direct`, `lane/WINDOW/BYTES/relay/DELAY`, `unwindowed/BYTES`,
-//! `batched/BYTES`, `tag/BYTES`. README says what the figures mean.
+//! More references: at the usual window the plain exchange with the lane's tags made and checked
+//! beside it; the exchange with no window at all; the lane left to put several items into one
+//! frame; and the cost of the tag alone.
+//!
+//! Ids: `lane/WINDOW/BYTES/direct`, `…/shared`, `…/relay/DELAY`, `lane/16/BYTES/direct/tagged`,
+//! `…/shared/tagged`, `unwindowed/BYTES`, `batched/BYTES`, `tag/BYTES`. README says what the figures
+//! mean.
 
 #![expect(
     clippy::print_stdout,
@@ -19,12 +23,13 @@ use std::time::Duration;
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use benches::Fault;
 use benches::arguments::Arguments;
+use benches::cores::{self, Cores, Placement};
 use benches::end::{OtherEnd, single_threaded};
 use benches::fleet::Fleet;
 use benches::lane::Link;
 use benches::meter::{Run, ThreadMeter};
 use benches::plot::{Panel, Series, Style};
-use benches::raw::{RawAcceptor, RawExchange};
+use benches::raw::{RawAcceptor, RawExchange, Tags};
 use benches::relay::Relay;
 use benches::report::{Reference, Report, Row, figure, median};
 use serde_json::{Value, json};
@@ -68,7 +73,11 @@ const QUICK: Plan = Plan {
 /// How frames get to the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
+    /// Over loopback, each end on a core of its own.
     Direct,
+    /// Over loopback, both ends on one core.
+    Shared,
+    /// Through the relay, each end on a core of its own.
     Relay(Duration),
 }
 
@@ -77,6 +86,7 @@ impl Way {
         let lane = format!("lane/{window}/{frame_bytes}");
         match self {
             Self::Direct => format!("{lane}/direct"),
+            Self::Shared => format!("{lane}/shared"),
             Self::Relay(delay) => format!("{lane}/relay/{}us", delay.as_micros()),
         }
     }
@@ -84,6 +94,7 @@ impl Way {
     fn params(self, window: usize, frame_bytes: usize) -> Vec<(&'static str, Value)> {
         let (path, delay) = match self {
             Self::Direct => ("direct", Duration::ZERO),
+            Self::Shared => ("shared", Duration::ZERO),
             Self::Relay(delay) => ("relay", delay),
         };
         vec![
@@ -94,9 +105,17 @@ impl Way {
         ]
     }
 
+    const fn placement(self) -> Placement {
+        match self {
+            Self::Direct | Self::Relay(_) => Placement::Apart,
+            Self::Shared => Placement::Shared,
+        }
+    }
+
     fn title(self) -> String {
         match self {
             Self::Direct => "direct".to_owned(),
+            Self::Shared => "direct, both ends on one core".to_owned(),
             Self::Relay(delay) => format!("relay, {} µs each way", delay.as_micros()),
         }
     }
@@ -108,6 +127,7 @@ struct Bench {
     fleet: Fleet,
     other: OtherEnd,
     ends: [ThreadMeter; 2],
+    cores: Cores,
     /// Node 1, which dials.
     credentials: Credentials,
     raw: RawAcceptor,
@@ -119,6 +139,8 @@ struct Bench {
 struct Pairs {
     ours: Vec<Run>,
     reference: Vec<Run>,
+    /// A second reference, where there is one.
+    tagged: Vec<Run>,
 }
 
 /// One quantity of a run, its unit and how to read it off.
@@ -147,6 +169,7 @@ fn main() -> Result<(), Fault> {
             plan,
             arguments,
             ends: [ThreadMeter::of_this_thread()?, other.meter().clone()],
+            cores: Cores::of_this_process()?,
             credentials: fleet.credentials(1)?,
             fleet,
             other,
@@ -166,25 +189,32 @@ impl Bench {
         let credentials = [self.credentials.clone(), self.fleet.credentials(2)?];
         Link::start(&self.other, credentials, u16::try_from(window)?, |target| {
             Ok(match way {
-                Way::Direct => target,
+                Way::Direct | Way::Shared => target,
                 Way::Relay(delay) => Relay::start(target, delay)?.address(),
             })
         })
         .await
     }
 
-    async fn raw(&self, frame_bytes: usize, way: Way) -> Result<RawExchange, Fault> {
+    async fn raw(&self, frame_bytes: usize, way: Way, tags: Tags) -> Result<RawExchange, Fault> {
         let address = match way {
-            Way::Direct => self.raw.address(),
+            Way::Direct | Way::Shared => self.raw.address(),
             Way::Relay(delay) => Relay::start(self.raw.address(), delay)?.address(),
         };
-        RawExchange::dial(address, &self.credentials, 2, frame_bytes).await
+        RawExchange::dial(address, &self.credentials, 2, frame_bytes, tags).await
+    }
+
+    /// Puts the ends on their cores.
+    async fn place(&self, placement: Placement) -> Result<(), Fault> {
+        cores::bind(self.cores.of(0, placement))?;
+        let core = self.cores.of(1, placement);
+        Ok(self.other.run(async move { cores::bind(core) }).await??)
     }
 
     /// All windows, sizes and delays. Where there is no delay the direct way and the relay
     /// alternate too, so that their difference is what the relay costs.
     async fn sweep(&mut self) -> Result<(), Fault> {
-        let undelayed = vec![Way::Direct, Way::Relay(Duration::ZERO)];
+        let undelayed = vec![Way::Direct, Way::Shared, Way::Relay(Duration::ZERO)];
         let delayed = self
             .plan
             .delays
@@ -231,28 +261,57 @@ impl Bench {
         links: &[Link],
     ) -> Result<(), Fault> {
         let (ends, lasting) = (&self.ends, self.plan.lasting);
-        let mut raws = Vec::new();
-        for way in ways {
-            raws.push(self.raw(frame_bytes, *way).await?);
+        if self.cores.count() < 2 {
+            return Err("each end needs a core of its own, and there is one".into());
         }
-        for (link, raw) in links.iter().zip(&mut raws) {
+        let mut rivals = Vec::new();
+        for (way, link) in ways.iter().zip(links) {
+            let raw = self.raw(frame_bytes, *way, Tags::None).await?;
+            let tagged = if has_tagged_reference(*way, window) {
+                Some(self.raw(frame_bytes, *way, Tags::AsOnTheLane).await?)
+            } else {
+                None
+            };
+            rivals.push((*way, link, raw, tagged, Pairs::default()));
+        }
+        for (way, link, raw, tagged, _) in &mut rivals {
             let warming = self.plan.warming;
+            self.place(way.placement()).await?;
             link.run(frame_bytes, warming, ends).await?;
             raw.run(window, warming, ends).await?;
-        }
-        let mut pairs: Vec<Pairs> = ways.iter().map(|_| Pairs::default()).collect();
-        for _ in 0..self.plan.runs {
-            for ((link, raw), pairs) in links.iter().zip(&mut raws).zip(&mut pairs) {
-                pairs.ours.push(link.run(frame_bytes, lasting, ends).await?);
-                pairs.reference.push(raw.run(window, lasting, ends).await?);
+            if let Some(tagged) = tagged {
+                tagged.run(window, warming, ends).await?;
             }
         }
-        let name = format!("raw tokio-rustls exchange, {window} in flight");
-        for (way, pairs) in ways.iter().zip(&pairs) {
+        for _ in 0..self.plan.runs {
+            for (way, link, raw, tagged, pairs) in &mut rivals {
+                self.place(way.placement()).await?;
+                pairs.ours.push(link.run(frame_bytes, lasting, ends).await?);
+                pairs.reference.push(raw.run(window, lasting, ends).await?);
+                if let Some(tagged) = tagged {
+                    pairs.tagged.push(tagged.run(window, lasting, ends).await?);
+                }
+            }
+        }
+        let results: Vec<(Way, Pairs)> = rivals
+            .into_iter()
+            .map(|(way, .., pairs)| (way, pairs))
+            .collect();
+        for (way, mut pairs) in results {
             let id = way.id(window, frame_bytes);
-            if self.arguments.wants(&id) {
-                let params = way.params(window, frame_bytes);
-                self.add(&id, &params, &QUANTITIES, pairs, &name);
+            if !self.arguments.wants(&id) {
+                continue;
+            }
+            let params = way.params(window, frame_bytes);
+            let name = format!("raw tokio-rustls exchange, {window} in flight");
+            self.add(&id, &params, &QUANTITIES, &pairs, &name);
+            if !pairs.tagged.is_empty() {
+                pairs.reference = std::mem::take(&mut pairs.tagged);
+                let (id, name) = (
+                    format!("{id}/tagged"),
+                    format!("{name}, with the lane's tags"),
+                );
+                self.add(&id, &params, &QUANTITIES, &pairs, &name);
             }
         }
         Ok(())
@@ -294,7 +353,8 @@ impl Bench {
                 continue;
             }
             let (ends, lasting) = (&self.ends, self.plan.lasting);
-            let mut raw = self.raw(*frame_bytes, Way::Direct).await?;
+            let mut raw = self.raw(*frame_bytes, Way::Direct, Tags::None).await?;
+            self.place(Placement::Apart).await?;
             raw.run_unwindowed(self.plan.warming, ends).await?;
             let mut pairs = Pairs::default();
             for _ in 0..self.plan.runs {
@@ -331,8 +391,9 @@ impl Bench {
         let link = self.link(USUAL_WINDOW, Way::Direct).await?;
         for item_bytes in sizes {
             let (ends, lasting) = (&self.ends, self.plan.lasting);
-            let mut raw = self.raw(item_bytes, Way::Direct).await?;
+            let mut raw = self.raw(item_bytes, Way::Direct, Tags::None).await?;
             let mut pairs = Pairs::default();
+            self.place(Placement::Apart).await?;
             for run in 0..=self.plan.runs {
                 let ours = link.run_batched(USUAL_WINDOW, item_bytes, lasting, ends);
                 let ours = ours.await?;
@@ -401,7 +462,7 @@ impl Bench {
     }
 
     fn finish(self) -> Result<(), Fault> {
-        let ways = [Way::Direct, Way::Relay(Duration::ZERO)].into_iter();
+        let ways = [Way::Direct, Way::Shared, Way::Relay(Duration::ZERO)].into_iter();
         let ways: Vec<_> = ways
             .chain(self.plan.delays.iter().copied().map(Way::Relay))
             .collect();
@@ -411,7 +472,7 @@ impl Bench {
         );
         let mut panels = Vec::new();
         for way in ways {
-            let of_way = |row: &Row| row.id.starts_with("lane/") && is_of(row, way);
+            let of_way = |row: &Row| is_plain(row) && is_of(row, way);
             if !self.report.rows().iter().any(of_way) {
                 continue;
             }
@@ -431,6 +492,16 @@ impl Bench {
         );
         Ok(())
     }
+}
+
+/// Whether the exchange that pays for tags runs too.
+fn has_tagged_reference(way: Way, window: usize) -> bool {
+    window == USUAL_WINDOW && matches!(way, Way::Direct | Way::Shared)
+}
+
+/// A row of the lane against the plain exchange.
+fn is_plain(row: &Row) -> bool {
+    row.id.starts_with("lane/") && !row.id.ends_with("/tagged")
 }
 
 /// Nanoseconds for one tag over a frame.
@@ -476,7 +547,7 @@ fn panel(report: &Report, way: Way) -> Panel {
     let rows = report
         .rows()
         .iter()
-        .filter(|row| row.unit == "frames_per_s" && row.id.starts_with("lane/") && is_of(row, way));
+        .filter(|row| row.unit == "frames_per_s" && is_plain(row) && is_of(row, way));
     let mut series: Vec<Series> = Vec::new();
     for row in rows {
         let number = |name| row.param(name)?.parse::<f64>().ok();

@@ -3,18 +3,26 @@
 //! and a reply of 16 bytes to each frame. There is no header, no tag, no account and no deadline
 //! here, and what may go goes in one write: as fast as it gets with this library.
 //!
+//! A second one has the same tags made and checked beside it as the control lane has, one over each
+//! frame and one over each reply at either end, since order and origin are what the lane adds to TLS
+//! (ADR 0002): what is left between the two is what the lane costs. These tags are the cost alone:
+//! they aren't sent, and what is checked was made before the run.
+//!
 //! The acceptor takes any number of connections, one after another or at once; the first four
-//! bytes of each are the size of its frames.
+//! bytes of each are the size of its frames, the fifth says whether there are tags.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 use transport::Credentials;
 use transport::io::clock;
+use transport::limits::{HEADER_BYTES, ITEM_PREFIX_BYTES, TAG_BYTES};
+use transport::proto::fifo::KEY_BYTES;
 
 use crate::Fault;
 use crate::end::OtherEnd;
@@ -29,6 +37,82 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 /// Bytes that the unwindowed stream writes in one call, or one frame if that is larger.
 const BURST_BYTES: usize = 64 << 10;
+
+/// Whether the exchange pays for tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tags {
+    /// It doesn't.
+    None,
+    /// One is made and one checked for each frame and for each reply, as on the lane.
+    AsOnTheLane,
+}
+
+/// Makes and checks tags over the bytes of one frame and one reply.
+struct Tagger {
+    key: LessSafeKey,
+    frame: Vec<u8>,
+    frame_tag: [u8; TAG_BYTES],
+    reply: Vec<u8>,
+    reply_tag: [u8; TAG_BYTES],
+}
+
+fn nonce() -> Nonce {
+    // One nonce and key again and again: nothing is protected by these tags.
+    Nonce::assume_unique_for_key([9; NONCE_LEN])
+}
+
+impl Tagger {
+    /// For frames with a payload of this size; `None` where there are no tags.
+    fn new(tags: Tags, frame_bytes: usize) -> Result<Option<Self>, Fault> {
+        if tags == Tags::None {
+            return Ok(None);
+        }
+        let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &[7; KEY_BYTES])?);
+        let bytes = |payload| vec![0x5a; HEADER_BYTES + payload];
+        let mut tagger = Self {
+            key,
+            frame: bytes(ITEM_PREFIX_BYTES + frame_bytes),
+            frame_tag: [0; TAG_BYTES],
+            reply: bytes(0),
+            reply_tag: [0; TAG_BYTES],
+        };
+        tagger.frame_tag = tagger.tag(&tagger.frame)?;
+        tagger.reply_tag = tagger.tag(&tagger.reply)?;
+        Ok(Some(tagger))
+    }
+
+    fn tag(&self, message: &[u8]) -> Result<[u8; TAG_BYTES], Fault> {
+        let message = Aad::from(std::hint::black_box(message));
+        let tag = self
+            .key
+            .seal_in_place_separate_tag(nonce(), message, &mut [])?;
+        Ok(tag.as_ref().try_into()?)
+    }
+
+    fn check(&self, message: &[u8], tag: &[u8; TAG_BYTES]) -> Result<(), Fault> {
+        let (message, mut tag) = (Aad::from(std::hint::black_box(message)), *tag);
+        self.key.open_in_place(nonce(), message, &mut tag)?;
+        Ok(())
+    }
+
+    /// What the sender does for so many frames.
+    fn on_send(&self, frames: usize) -> Result<(), Fault> {
+        (0..frames).try_for_each(|_| self.tag(&self.frame).map(drop))
+    }
+
+    /// What the acceptor does for so many.
+    fn on_answer(&self, frames: usize) -> Result<(), Fault> {
+        (0..frames).try_for_each(|_| {
+            self.check(&self.frame, &self.frame_tag)?;
+            self.tag(&self.reply).map(drop)
+        })
+    }
+
+    /// What the sender does for so many replies.
+    fn on_reply(&self, replies: usize) -> Result<(), Fault> {
+        (0..replies).try_for_each(|_| self.check(&self.reply, &self.reply_tag))
+    }
+}
 
 /// The answering side, on the other end.
 #[derive(Debug)]
@@ -75,6 +159,11 @@ async fn answer(stream: TcpStream, acceptor: TlsAcceptor) -> Result<(), Fault> {
     if frame_bytes == 0 {
         return Err("a frame of no bytes".into());
     }
+    let tags = match stream.read_u8().await? {
+        0 => Tags::None,
+        _ => Tags::AsOnTheLane,
+    };
+    let tagger = Tagger::new(tags, frame_bytes)?;
     let mut chunk = vec![0; CHUNK_BYTES];
     let replies = vec![0; CHUNK_BYTES / frame_bytes * REPLY_BYTES + REPLY_BYTES];
     let mut begun = 0;
@@ -87,6 +176,9 @@ async fn answer(stream: TcpStream, acceptor: TlsAcceptor) -> Result<(), Fault> {
         let frames = begun / frame_bytes;
         begun %= frame_bytes;
         if frames > 0 {
+            if let Some(tagger) = &tagger {
+                tagger.on_answer(frames)?;
+            }
             stream.write_all(&replies[..frames * REPLY_BYTES]).await?;
             stream.flush().await?;
         }
@@ -97,6 +189,7 @@ async fn answer(stream: TcpStream, acceptor: TlsAcceptor) -> Result<(), Fault> {
 pub struct RawExchange {
     stream: client::TlsStream<TcpStream>,
     frame_bytes: usize,
+    tagger: Option<Tagger>,
 }
 
 impl std::fmt::Debug for RawExchange {
@@ -117,6 +210,7 @@ impl RawExchange {
         credentials: &Credentials,
         to: u32,
         frame_bytes: usize,
+        tags: Tags,
     ) -> Result<Self, Fault> {
         let dial = credentials.dial(&Fleet::identity(to)?);
         let stream = TcpStream::connect(address).await?;
@@ -124,10 +218,12 @@ impl RawExchange {
         let connector = TlsConnector::from(dial.config());
         let mut stream = connector.connect(dial.server_name(), stream).await?;
         stream.write_u32(u32::try_from(frame_bytes)?).await?;
+        stream.write_u8(u8::from(tags == Tags::AsOnTheLane)).await?;
         stream.flush().await?;
         Ok(Self {
             stream,
             frame_bytes,
+            tagger: Tagger::new(tags, frame_bytes)?,
         })
     }
 
@@ -154,6 +250,9 @@ impl RawExchange {
         loop {
             if now < until && outstanding < window {
                 let frames = window - outstanding;
+                if let Some(tagger) = &self.tagger {
+                    tagger.on_send(frames)?;
+                }
                 let burst = &frames_out[..frames * self.frame_bytes];
                 self.stream.write_all(burst).await?;
                 self.stream.flush().await?;
@@ -169,6 +268,9 @@ impl RawExchange {
             reply_begun += got;
             let answered = reply_begun / REPLY_BYTES;
             reply_begun %= REPLY_BYTES;
+            if let Some(tagger) = &self.tagger {
+                tagger.on_reply(answered)?;
+            }
             now = clock::now();
             outstanding = outstanding
                 .checked_sub(answered)

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 use transport::io::clock;
 
+use crate::cores;
+
 /// Bytes read in one call.
 const CHUNK_BYTES: usize = 64 << 10;
 
@@ -44,6 +46,8 @@ impl Relay {
         std::thread::Builder::new()
             .name("relay".to_owned())
             .spawn(move || {
+                // Not on the core of the end that started it; its own threads take this over.
+                drop(cores::unbind());
                 while let Ok((dialler, _)) = listener.accept() {
                     // A connection that can't be relayed is closed, which its dialler sees.
                     drop(connect(dialler, target, delay));
