@@ -1,15 +1,18 @@
 //! Who doesn't belong: wrong certificates, wrong clusters, wrong nodes, and clients that don't speak
 //! the protocol. Each is turned away with one clear sentence on each side, and nobody else notices.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use bytes::Bytes;
 use tests::certs::Fleet;
 use tests::node::{NodeOptions, TestNode, free_address};
-use tests::soon;
+use tests::{connect_from, soon};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use transport::io::{Event, clock};
+use transport::io::{AcceptorStatus, Event, clock};
+use transport::limits::{
+    HANDSHAKE_FAILURES_AT_ONCE, HANDSHAKE_FAILURES_PER_S, HANDSHAKES_PER_SOURCE_MAX,
+};
 use transport::{Credentials, Lane, Outcome, SessionEnd};
 
 /// A node 1 with a peer 2 that it is well connected with, to be disturbed.
@@ -44,6 +47,23 @@ impl Disturbed {
                 _ => None,
             })
             .await
+    }
+
+    /// Node 2 stops and comes back, and has a session of its own again.
+    async fn restart_two(&mut self, fleet: &Fleet) {
+        let listen = self.two.transport.local_addr();
+        let options = NodeOptions {
+            listen: Some(listen),
+            peers: [(1, self.address)].into(),
+            boot: 1,
+            ..NodeOptions::default()
+        };
+        let idle = NodeOptions::default();
+        let placeholder = TestNode::start(fleet, 4, idle).await;
+        std::mem::replace(&mut self.two, placeholder).stop().await;
+        let two = TestNode::start(fleet, 2, options).await;
+        std::mem::replace(&mut self.two, two).stop().await;
+        exchange(&mut self.one, &mut self.two).await;
     }
 
     /// Checks that nobody noticed: the session of the good peer is the same and works.
@@ -266,33 +286,78 @@ async fn a_client_that_leaves_inside_the_handshake_is_named() {
     disturbed.unharmed().await;
 }
 
+/// Another address than the nodes' own.
+const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
+
+/// Scenario 107.
 #[tokio::test]
 async fn silent_clients_keep_no_peer_out_and_are_let_go() {
     let fleet = Fleet::new("dev");
     let mut disturbed = Disturbed::start(&fleet).await;
     let mut silent = Vec::new();
-    for _ in 0..200 {
-        silent.push(
-            TcpStream::connect(disturbed.address)
-                .await
-                .expect("a connection"),
-        );
+    for _ in 0..500 {
+        silent.push(connect_from(ELSEWHERE, disturbed.address).await);
     }
-    let status = disturbed.one.transport.status().acceptor;
-    assert!(
-        status.handshakes <= transport::limits::HANDSHAKES_MAX,
-        "{status:?}"
-    );
-    exchange(&mut disturbed.one, &mut disturbed.two).await;
-    let here = disturbed.turned_away().await;
-    assert_says(&here, &["TLS handshake not finished within"]);
-    drop(silent);
-    soon("free places", async {
-        while disturbed.one.transport.status().acceptor.handshakes > 0 {
+    let all_taken = |status: AcceptorStatus| status.handshakes as u64 + status.crowded_out >= 500;
+    let acceptor = |of: &Disturbed| of.one.transport.status().acceptor;
+    soon("all of them to be taken", async {
+        while !all_taken(acceptor(&disturbed)) {
             tokio::task::yield_now().await;
         }
     })
     .await;
+    let places = acceptor(&disturbed).handshakes;
+    assert!(
+        (1..=HANDSHAKES_PER_SOURCE_MAX).contains(&places),
+        "{places} hold a place"
+    );
+    exchange(&mut disturbed.one, &mut disturbed.two).await;
+    // Node 2 comes back while they are still there, and finds a place.
+    disturbed.restart_two(&fleet).await;
+    assert!(acceptor(&disturbed).handshakes >= places, "they still wait");
+    let here = disturbed.turned_away().await;
+    assert_says(&here, &["TLS handshake not finished within"]);
+    drop(silent);
+    soon("free places", async {
+        while acceptor(&disturbed).handshakes > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    disturbed.unharmed().await;
+}
+
+/// Scenario 109.
+#[tokio::test]
+async fn a_source_of_many_failures_is_looked_at_no_more_than_its_share() {
+    let fleet = Fleet::new("dev");
+    let mut disturbed = Disturbed::start(&fleet).await;
+    let began = clock::now();
+    let mut beats = 0;
+    for at in 0..400 {
+        let mut client = connect_from(ELSEWHERE, disturbed.address).await;
+        drop(client.write_all(b"no TLS at all").await);
+        drop(soon("an end", client.read_to_end(&mut Vec::new())).await);
+        if at % 20 == 0 {
+            exchange(&mut disturbed.one, &mut disturbed.two).await;
+            beats += 1;
+        }
+    }
+    let status = disturbed.one.transport.status().acceptor;
+    let seconds = u32::try_from((clock::now() - began).as_secs()).expect("a short test") + 1;
+    let share = HANDSHAKE_FAILURES_AT_ONCE + HANDSHAKE_FAILURES_PER_S * seconds;
+    assert!(
+        status.refused <= u64::from(share),
+        "{share} in {seconds} s: {status:?}"
+    );
+    assert_eq!(status.refused + status.penalised, 400, "{status:?}");
+    assert_eq!(
+        (status.crowded_out, beats),
+        (0, 20),
+        "it isn't told as overload"
+    );
+    // The good peer, from its own address, has lost nothing by it.
+    disturbed.restart_two(&fleet).await;
     disturbed.unharmed().await;
 }
 

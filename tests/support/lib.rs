@@ -35,3 +35,18 @@ pub fn log_to_test() {
     // Another test of the process was first.
     drop(log.try_init());
 }
+
+/// A connection from this address of loopback, where it matters whose failures are counted.
+///
+/// # Panics
+/// When there is none.
+pub async fn connect_from(
+    source: std::net::Ipv4Addr,
+    target: std::net::SocketAddr,
+) -> tokio::net::TcpStream {
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket
+        .bind((source, 0).into())
+        .expect("an address of loopback");
+    socket.connect(target).await.expect("a connection")
+}

@@ -125,6 +125,18 @@ pub const HANDSHAKES_MAX: usize = 64;
 /// Connections in handshake from one source address. At the bound as above.
 pub const HANDSHAKES_PER_SOURCE_MAX: usize = 16;
 
+/// Connections of one source that may come to nothing at once, before more of them are closed
+/// unanswered and counted: as many as a whole cluster behind one address may fail with while its
+/// certificates are being changed.
+pub const HANDSHAKE_FAILURES_AT_ONCE: u32 = 64;
+
+/// How many more may in each second after that: at about 1 ms of CPU each, less than two percent of
+/// a core for a source.
+pub const HANDSHAKE_FAILURES_PER_S: u32 = 16;
+
+/// Sources whose failures are remembered. At the bound the least guilty is forgotten.
+pub const PENALISED_SOURCES_MAX: usize = 1024;
+
 /// Life-cycle events that a subscriber may leave unread; older ones are lost to it, and it is
 /// told how many.
 pub const EVENTS_UNREAD_MAX: usize = 1024;

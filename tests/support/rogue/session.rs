@@ -4,8 +4,9 @@
 //!
 //! The persona's certificate is a valid one of the fleet: TLS finds nothing wrong with it.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::pem::PemObject;
@@ -18,7 +19,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
 use super::wire::{CONTROL, Hello, Key, Keys, Message, context, kind};
 use crate::certs::Fleet;
-use crate::soon;
+use crate::{connect_from, soon};
 
 const ALPN: &[u8] = b"mraft/1";
 
@@ -33,6 +34,7 @@ pub struct Persona {
     cluster: String,
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
+    dials: Arc<AtomicU32>,
 }
 
 /// The rogue doesn't care whom it dials.
@@ -118,6 +120,7 @@ impl Persona {
             cluster: cluster.to_owned(),
             client: client.into(),
             server: server.into(),
+            dials: Arc::default(),
         }
     }
 
@@ -145,7 +148,7 @@ impl Persona {
     /// # Panics
     /// When there is no TLS.
     pub async fn dial(&self, address: SocketAddr, to: u32, lane: u8) -> Session {
-        let stream = TcpStream::connect(address).await.expect("a connection");
+        let stream = connect_from(self.next_source(), address).await;
         stream.set_nodelay(true).expect("no delay");
         let connector = TlsConnector::from(Arc::clone(&self.client));
         let name = ServerName::from(address.ip());
@@ -153,6 +156,13 @@ impl Persona {
             .await
             .expect("TLS");
         Session::new(self, Side::Dialler, to, lane, tls.into())
+    }
+
+    /// An address of loopback for each dial: what is tested here is what a session does, not how
+    /// many failures one source may have.
+    fn next_source(&self) -> Ipv4Addr {
+        let [.., high, low] = self.dials.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+        Ipv4Addr::new(127, 1, high, low.max(1))
     }
 
     /// A session to node `to` that is up.

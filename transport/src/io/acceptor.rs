@@ -1,6 +1,7 @@
 //! The listener and the sessions that peers dial. The accept loop only takes connections from the
 //! socket; each handshake runs in a task of its own, bounded in number, per source and in time
-//! (T12), so that a client that says nothing keeps nobody out. A session's task is that same task
+//! (T12), so that a client that says nothing keeps nobody out; a source of many failures is looked at
+//! no more than its share (`penalty`). A session's task is that same task
 //! further on: it waits for the hello, puts itself in place of an older session of the same peer
 //! and lane, and pumps until the end. A panic in it ends that session alone.
 //!
@@ -127,6 +128,13 @@ impl Acceptor {
             .acceptor
             .accepted
             .fetch_add(1, Ordering::Relaxed);
+        if !lock(&self.shared.penalties).may_try(clock::now(), remote.ip()) {
+            self.shared
+                .acceptor
+                .penalised
+                .fetch_add(1, Ordering::Relaxed);
+            return;
+        }
         let Some(place) = handshakes.enter(remote.ip(), &self.shared) else {
             self.shared
                 .acceptor
@@ -175,6 +183,7 @@ impl SessionTask {
     fn turn_away(&self, identity: Option<NodeIdentity>, end: SessionEnd) {
         self.shared.acceptor.refused.fetch_add(1, Ordering::Relaxed);
         if end != SessionEnd::ShutDown {
+            lock(&self.shared.penalties).on_failure(clock::now(), self.remote.ip());
             self.shared.tell(Event::Refused {
                 remote: self.remote,
                 identity,

@@ -232,6 +232,8 @@ pub struct AcceptorStatus {
     pub refused: u64,
     /// Of these, closed unanswered since too many were in handshake.
     pub crowded_out: u64,
+    /// Of these, closed unanswered since too many of their source's came to nothing.
+    pub penalised: u64,
     /// In handshake now.
     pub handshakes: usize,
 }

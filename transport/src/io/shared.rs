@@ -22,6 +22,7 @@ use crate::proto::authority::{Authority, Judge};
 use crate::proto::hello::{Claims, PROTOCOL_VERSIONS};
 use crate::proto::inbound::InboundStats;
 use crate::proto::outbound::{OutboundStats, OutboundTimes};
+use crate::proto::penalty::Penalties;
 use crate::proto::source::ControlSource;
 use crate::receipt::Item;
 use crate::sync::lock;
@@ -104,6 +105,7 @@ pub(crate) struct AcceptorCounters {
     pub(crate) accepted: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) crowded_out: AtomicU64,
+    pub(crate) penalised: AtomicU64,
     pub(crate) handshakes: AtomicUsize,
 }
 
@@ -113,6 +115,7 @@ impl AcceptorCounters {
             accepted: self.accepted.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),
             crowded_out: self.crowded_out.load(Ordering::Relaxed),
+            penalised: self.penalised.load(Ordering::Relaxed),
             handshakes: self.handshakes.load(Ordering::Relaxed),
         }
     }
@@ -128,6 +131,7 @@ pub(crate) struct Shared {
     pub(crate) sync_number: AtomicU64,
     pub(crate) next_session: AtomicU64,
     pub(crate) acceptor: AcceptorCounters,
+    pub(crate) penalties: Mutex<Penalties>,
     pub(crate) events: broadcast::Sender<Event>,
 }
 

@@ -175,6 +175,7 @@ impl Transport {
             sync_number: AtomicU64::new(0),
             next_session: AtomicU64::new(random_bits()),
             acceptor: AcceptorCounters::default(),
+            penalties: Mutex::default(),
             events: broadcast::Sender::new(EVENTS_UNREAD_MAX),
             config,
         });

@@ -19,6 +19,7 @@ pub mod occupancy;
 mod oracle;
 pub mod outbound;
 mod outbox;
+pub mod penalty;
 pub mod source;
 mod timers;
 mod window;
