@@ -1,14 +1,16 @@
 //! Too much at once, and peers that take nothing: what is bounded, what is refused by name, and what
 //! must not be disturbed by it (scenarios A and B).
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use tests::certs::{Fleet, node};
 use tests::node::{NodeOptions, TestNode, free_address};
-use tests::relay::Relay;
+use tests::relay::Line;
 use tests::soon;
 use transport::budget::Amount;
 use transport::config::RawTuning;
-use transport::io::{Event, SendOptions, clock};
+use transport::io::{SendOptions, clock};
 use transport::proto::frame::item_bytes_max;
 use transport::{Lane, Outcome, Receipt, ReserveRefused, Scope, SendRefused, Unit};
 
@@ -96,39 +98,13 @@ async fn a_full_bulk_budget_refuses_no_control_item() {
         }
     })
     .await;
-    drop((one.stop().await, two.stop().await));
+    TestNode::stop_both(one, two).await;
 }
 
 #[tokio::test]
 async fn a_frozen_bulk_connection_delays_no_control_frame() {
     let fleet = Fleet::new("dev");
-    let two_listens = free_address();
-    let relay = Relay::start(two_listens);
-    let options = NodeOptions {
-        listen: Some(two_listens),
-        peers: [(1, free_address())].into(),
-        ..NodeOptions::default()
-    };
-    let mut two = TestNode::start(&fleet, 2, options).await;
-    let peers = [(2, relay.address())].into();
-    let options = NodeOptions {
-        peers,
-        tuning: small_budget(),
-        ..NodeOptions::default()
-    };
-    let mut one = TestNode::start(&fleet, 1, options).await;
-    let bulk_up = |event: &Event| {
-        matches!(
-            event,
-            Event::SessionUp {
-                lane: Lane::Bulk,
-                ..
-            }
-        )
-        .then_some(())
-    };
-    one.event("a bulk session", bulk_up).await;
-    // Control is dialled first, so bulk is the second connection.
+    let (one, mut two, relay) = TestNode::pair_over(&fleet, Line::default(), small_budget()).await;
     relay.freeze(Some(1));
     let (receipts, _) = fill_bulk(&one);
     for at in 0..100 {
@@ -151,7 +127,75 @@ async fn a_frozen_bulk_connection_delays_no_control_frame() {
             Outcome::Replied(_)
         ));
     }
-    drop((one.stop().await, two.stop().await));
+    TestNode::stop_both(one, two).await;
+}
+
+/// Scenario 1. What it shows is counted in bulk frames, not in time: a slow machine slows both.
+#[tokio::test]
+async fn a_beat_crosses_a_slow_line_past_the_bulk_that_fills_it() {
+    const FRAME_BYTES: usize = 64 << 10;
+    // 20 Mbit/s and 250 ms each way: 19 of these frames cross it in one round trip.
+    const BYTES_PER_S: u32 = 2_500_000;
+    let line = Line {
+        delay: Duration::from_millis(250),
+        bytes_per_s: Some(BYTES_PER_S),
+    };
+    // A round trip and 100 ms are 23 frames, and what crosses in one delay may arrive together
+    // where the relay was late. A beat behind all that waits would see it delivered first.
+    const DELIVERED_MAX: usize = 23 + 10;
+    const WAITING: usize = 100;
+    let fleet = Fleet::new("dev");
+    let tuning = RawTuning {
+        reply_timeout_ms: 60_000,
+        ..RawTuning::default()
+    };
+    let (one, mut two, _relay) = TestNode::pair_over(&fleet, line, tuning).await;
+    let session = one.transport.status().lanes[0].session;
+    let mut bulk = std::collections::VecDeque::new();
+    let mut delivered = Vec::new();
+    for beat in 0..8 {
+        while bulk.len() < WAITING {
+            bulk.push_back(one.send(2, Lane::Bulk, vec![7; FRAME_BYTES]));
+        }
+        // The line is full of bulk before the first beat goes: frames have come out of it, and
+        // as many are in it as cross it in one delay.
+        while beat == 0 && one.transport.status().lanes[1].outstanding_frames < 8 {
+            two.delivery().await.slot.taken();
+        }
+        let mut control = one.send(2, Lane::Control, format!("beat {beat}"));
+        let mut past = 0;
+        soon("the beat's outcome", async {
+            loop {
+                tokio::select! {
+                    outcome = &mut control => break assert_eq!(outcome, Outcome::Replied(Bytes::new())),
+                    delivery = two.deliveries.recv() => {
+                        let delivery = delivery.expect("a running node");
+                        past += usize::from(delivery.lane == Lane::Bulk);
+                        delivery.slot.taken();
+                    }
+                }
+            }
+        })
+        .await;
+        delivered.push(past);
+        while bulk
+            .front()
+            .is_some_and(|receipt| receipt.outcome().is_some())
+        {
+            bulk.pop_front();
+        }
+    }
+    assert!(
+        delivered.iter().all(|past| *past <= DELIVERED_MAX),
+        "{delivered:?}"
+    );
+    assert!(
+        delivered.iter().sum::<usize>() > 8,
+        "bulk flowed meanwhile: {delivered:?}"
+    );
+    let control = &one.transport.status().lanes[0];
+    assert_eq!(control.session, session, "and no session was lost for it");
+    drop((bulk, two));
 }
 
 #[tokio::test]
@@ -186,7 +230,7 @@ async fn only_an_item_over_the_bound_is_refused_and_the_session_stays() {
         assert_eq!(one.transport.status().lanes[lane as usize].session, session);
         drop(room);
     }
-    drop((one.stop().await, two.stop().await));
+    TestNode::stop_both(one, two).await;
 }
 
 #[tokio::test]
@@ -245,5 +289,5 @@ async fn a_peer_that_answers_no_handshake_delays_no_other() {
         transport::io::LaneState::Connecting,
         "node 3 is shown for what it is"
     );
-    drop((one.stop().await, two.stop().await));
+    TestNode::stop_both(one, two).await;
 }

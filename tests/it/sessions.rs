@@ -55,7 +55,7 @@ async fn the_first_word_of_a_session_names_the_peers_boot_and_incarnation() {
             assert_eq!((inbound.boot, inbound.incarnation), theirs);
         }
     }
-    drop((one.stop().await, two.stop().await));
+    TestNode::stop_both(one, two).await;
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn occupancy_round_trip_and_age_of_the_last_reply_follow_the_frames() {
     })
     .await;
     assert!(control(&one).last_reply_age.is_some());
-    drop((one.stop().await, two.stop().await));
+    TestNode::stop_both(one, two).await;
 }
 
 /// How both ends tell the end of the session that `from` dialled on this lane.
@@ -148,7 +148,7 @@ async fn a_host_that_rejects_a_frames_content_ends_its_session_before_the_next_f
             soon("an outcome", again).await,
             Outcome::Replied("good".into())
         );
-        drop((one.stop().await, two.stop().await));
+        TestNode::stop_both(one, two).await;
     }
 }
 
@@ -175,7 +175,7 @@ async fn a_rejection_of_an_old_session_leaves_the_one_after_it_alone() {
         );
     }
     assert_eq!(one.transport.status().lanes[0].session, now);
-    drop((one.stop().await, two.stop().await));
+    TestNode::stop_both(one, two).await;
 }
 
 #[tokio::test]
@@ -199,5 +199,5 @@ async fn a_host_that_rejects_an_answer_ends_the_session_it_came_on() {
     let again = one.send(2, Lane::Control, "good");
     two.echo().await;
     soon("an outcome", again).await;
-    drop((one.stop().await, two.stop().await));
+    TestNode::stop_both(one, two).await;
 }

@@ -66,7 +66,7 @@ async fn the_seventeenth_control_frame_never_leaves_while_the_host_is_stopped() 
             Outcome::Replied(_)
         ));
     }
-    drop((one.stop().await, two.stop().await));
+    TestNode::stop_both(one, two).await;
 }
 
 #[tokio::test]
@@ -94,7 +94,7 @@ async fn each_reply_lets_exactly_one_frame_out() {
         assert_eq!(one.transport.status().lanes[0].outstanding_frames, WINDOW);
     }
     drop(later);
-    drop((one.stop().await, two.stop().await));
+    TestNode::stop_both(one, two).await;
 }
 
 #[tokio::test]
@@ -119,7 +119,7 @@ async fn replies_leave_in_the_order_of_their_frames_whatever_the_host_answers_fi
             Outcome::Replied(_)
         ));
     }
-    drop((one.stop().await, two.stop().await));
+    TestNode::stop_both(one, two).await;
 }
 
 #[tokio::test]
@@ -147,7 +147,7 @@ async fn an_expired_frame_keeps_its_slot_and_its_reply_still_frees_it() {
         soon("an outcome", next).await,
         Outcome::Replied(_)
     ));
-    drop((one.stop().await, two.stop().await));
+    TestNode::stop_both(one, two).await;
 }
 
 #[tokio::test]
@@ -189,5 +189,5 @@ async fn an_unanswered_frame_ends_its_session_at_reply_timeout_and_a_new_one_com
         soon("an outcome", again).await,
         Outcome::Replied("again".into())
     );
-    drop((one.stop().await, two.stop().await));
+    TestNode::stop_both(one, two).await;
 }

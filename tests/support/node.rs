@@ -17,6 +17,7 @@ use transport::{
 };
 
 use crate::certs::{Fleet, node};
+use crate::relay::{Line, Relay};
 use crate::{log_to_test, soon};
 
 /// A frame as the host got it, and where its answer goes.
@@ -140,6 +141,44 @@ impl TestNode {
         let first = Self::start(fleet, 1, options(one, 2, two)).await;
         let second = Self::start(fleet, 2, options(two, 1, one)).await;
         (first, second)
+    }
+
+    /// Two nodes, the first dialling the second by way of a relay with a line like this, until its
+    /// bulk session is up. Control is dialled first, so bulk is the relay's second connection.
+    pub async fn pair_over(fleet: &Fleet, line: Line, tuning: RawTuning) -> (Self, Self, Relay) {
+        let two_listens = free_address();
+        let relay = Relay::with_line(two_listens, line);
+        let options = |peer, address| NodeOptions {
+            peers: BTreeMap::from([(peer, address)]),
+            ..NodeOptions::default()
+        };
+        let second = NodeOptions {
+            listen: Some(two_listens),
+            ..options(1, free_address())
+        };
+        let two = Self::start(fleet, 2, second).await;
+        let first = NodeOptions {
+            tuning,
+            ..options(2, relay.address())
+        };
+        let mut one = Self::start(fleet, 1, first).await;
+        one.event("a bulk session", |event| {
+            let up = matches!(
+                event,
+                Event::SessionUp {
+                    lane: Lane::Bulk,
+                    ..
+                }
+            );
+            up.then_some(())
+        })
+        .await;
+        (one, two, relay)
+    }
+
+    /// Stops a pair; see [`TestNode::stop`].
+    pub async fn stop_both(one: Self, two: Self) {
+        drop((one.stop().await, two.stop().await));
     }
 
     /// Sends one item with a minute's deadline.
