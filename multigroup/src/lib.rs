@@ -14,3 +14,4 @@ pub mod node;
 pub mod resp;
 pub mod session;
 pub mod store;
+pub mod verify;

@@ -229,3 +229,14 @@ pub const CATCH_UP_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Bytes from the end of a node's log that are looked through for its last lines.
 pub const LOG_TAIL_BYTES: u64 = 64 * 1024;
+
+/// Mismatches that a verification tells, of all that it counts: enough to see a pattern.
+pub const MISMATCHES_SHOWN: usize = 10;
+
+/// How long a verification waits until a group's replicas stand at one index. Then the group "did
+/// not settle", which is a mismatch.
+pub const VERIFY_SETTLE: Duration = Duration::from_secs(30);
+
+/// Groups that an online verification asks for at once: as many as nodes digest at once, and some
+/// that wait meanwhile for a node that is slow.
+pub const VERIFY_GROUPS_AT_ONCE: usize = 8;

@@ -19,7 +19,7 @@ use clap::{Args, Subcommand};
 
 use super::failure::Failure;
 use super::load::chain;
-use crate::cluster::{ClusterError, ClusterFolder};
+use crate::cluster::{ClusterError, ClusterFolder, NodeProcess};
 
 /// Run a cluster on this machine
 #[derive(Debug, Args)]
@@ -54,7 +54,7 @@ impl Cluster {
 }
 
 /// The folder of a cluster that must be there.
-fn folder_at(dir: &Path) -> Result<ClusterFolder, Failure> {
+pub(super) fn folder_at(dir: &Path) -> Result<ClusterFolder, Failure> {
     let folder = folder_of(dir)?;
     std::fs::read_dir(dir).map_err(|error| Failure::of_input("read", dir, &error))?;
     Ok(folder)
@@ -76,6 +76,14 @@ fn folder_with(dir: &Path, node: u64) -> Result<ClusterFolder, Failure> {
     )))
 }
 
+/// A node's process, if it runs.
+pub(super) fn running_node(
+    folder: &ClusterFolder,
+    node: u64,
+) -> Result<Option<NodeProcess>, Failure> {
+    Ok(launch::running(folder, &[node])?.pop())
+}
+
 fn nodes_of(folder: &ClusterFolder) -> Result<Vec<u64>, Failure> {
     let nodes = folder.nodes();
     nodes.map_err(|error| Failure::of_input("read", folder.root(), &error))
@@ -95,7 +103,7 @@ fn of_cluster(error: ClusterError) -> Failure {
 }
 
 /// Runs what a command does, and gives up what is left of it at its end.
-fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+pub(super) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

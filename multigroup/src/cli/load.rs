@@ -378,7 +378,7 @@ fn of_load(error: LoadError) -> Failure {
     }
 }
 
-fn of_ledger(error: LedgerError) -> Failure {
+pub(super) fn of_ledger(error: LedgerError) -> Failure {
     match &error {
         LedgerError::Io {
             doing,

@@ -9,11 +9,13 @@ mod certs;
 mod cluster;
 pub(crate) mod durable;
 mod failure;
+mod groups;
 mod json;
 mod load;
 mod node;
 mod progress;
 mod status;
+mod verify;
 mod version;
 
 use std::ffi::OsString;
@@ -59,9 +61,11 @@ struct Arguments {
 enum Command {
     Certs(certs::Certs),
     Cluster(cluster::Cluster),
+    Groups(groups::Groups),
     Load(load::Load),
     Node(node::Node),
     Status(status::Show),
+    Verify(verify::Verify),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -112,9 +116,11 @@ fn dispatch(arguments: Arguments, out: &mut dyn Write) -> Result<(), Failure> {
         _ if arguments.version => version::print(arguments.json.as_ref(), out),
         Some(Command::Certs(command)) => command.run(out),
         Some(Command::Cluster(command)) => command.run(out),
+        Some(Command::Groups(command)) => command.run(out),
         Some(Command::Load(command)) => command.run(out),
         Some(Command::Node(command)) => command.run(out),
         Some(Command::Status(command)) => command.run(out),
+        Some(Command::Verify(command)) => command.run(out),
         None => Err(Failure::usage(
             "no command was given; see `multigroup --help`",
         )),

@@ -83,7 +83,7 @@ pub trait LogFile: Send + Sync + fmt::Debug {
 }
 
 /// A held lock of a folder.
-pub trait FolderLock: Send + fmt::Debug {}
+pub trait FolderLock: Send + Sync + fmt::Debug {}
 
 /// A folder of the real file system.
 #[derive(Debug)]
