@@ -17,7 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use self::error::ClusterError;
-pub use self::process::{Found, Launched, NodeProcess, NodeSignal, find, launch};
+pub use self::process::{Found, Launched, NodeProcess, NodeSignal, find, launch, scan};
 
 /// The folder of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,6 +18,8 @@ mod online;
 mod replay;
 mod report;
 mod scratch;
+#[cfg(test)]
+mod tests;
 
 pub use self::ledger::{Account, accounts};
 pub use self::offline::{StoppedNode, VerifyError, offline};

@@ -5,12 +5,15 @@
 )]
 
 mod certificates;
+mod cluster;
 mod example;
 mod frames;
 mod fuzz_seeds;
 mod host;
+mod kill;
 mod pressure;
 mod rogue;
 mod sessions;
 mod strangers;
+mod verify;
 mod window;

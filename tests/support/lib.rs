@@ -1,7 +1,8 @@
 //! What the integration tests stand on: certificates, nodes with a host that the test holds in its
-//! hand, and a relay that can stop, cut and swallow what crosses it.
+//! hand, a relay that can stop, cut and swallow what crosses it, and clusters of real processes.
 
 pub mod certs;
+pub mod cluster;
 pub mod fuzz;
 pub mod node;
 pub mod process;

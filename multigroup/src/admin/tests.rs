@@ -18,6 +18,7 @@ use transport::io::{LaneState as IoLaneState, LaneStatus};
 use transport::proto::histogram::Distribution;
 use transport::{Incarnation, Lane, PeerId};
 
+use super::status::OccupancyStatus;
 use super::*;
 use crate::command::{Body, Entry, Op};
 use crate::keyspace::KeySpace;

@@ -144,23 +144,67 @@ fn failed(doing: &'static str, node: u64, pid: Pid) -> impl FnOnce(io::Error) ->
     }
 }
 
+/// All processes that run a node of the folder, also those without a pid file.
+///
+/// # Errors
+/// If the system's processes can't be listed, or one of them can't be looked at.
+pub fn scan(folder: &ClusterFolder) -> Result<Vec<NodeProcess>, ClusterError> {
+    let path = PathBuf::from("/proc");
+    let listed = fs::read_dir(&path).map_err(|source| ClusterError::File {
+        doing: "read",
+        path,
+        source,
+    })?;
+    let mut found = Vec::new();
+    for entry in listed.map_while(Result::ok) {
+        let number = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
+        let number = number.filter(|number: &i32| *number > 0);
+        let Some(pid) = number.and_then(Pid::from_raw) else {
+            continue;
+        };
+        let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else {
+            continue;
+        };
+        let Some(config) = config_named_by(pid) else {
+            continue;
+        };
+        let number = |name: &OsStr| name.to_str()?.strip_prefix("node-")?.parse().ok();
+        let node = config.parent().and_then(Path::file_name).and_then(number);
+        if let Some(node) = node
+            && is_same(&config, &folder.config(node))
+        {
+            found.push(NodeProcess {
+                node,
+                pid,
+                descriptor,
+            });
+        }
+    }
+    found.sort_by_key(|process| process.node);
+    Ok(found)
+}
+
 /// Whether a process is `node --config` with this configuration. One that has ended has no command
 /// line any more, also while nobody has taken note of its end.
 fn runs(pid: Pid, config: &Path) -> bool {
+    config_named_by(pid).is_some_and(|named| is_same(&named, config))
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
+}
+
+/// The configuration of the node that a process is, if it is one.
+fn config_named_by(pid: Pid) -> Option<PathBuf> {
     let proc = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
-    let (Ok(line), Ok(folder)) = (
-        fs::read(proc.join("cmdline")),
-        fs::read_link(proc.join("cwd")),
-    ) else {
-        return false;
-    };
+    let line = fs::read(proc.join("cmdline")).ok()?;
     let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
-    let Some(named) = config_of(&words) else {
-        return false;
-    };
-    let same = |path: &Path| path.canonicalize().ok();
-    let (named, expected) = (same(&folder.join(named)), same(config));
-    named.is_some() && named == expected
+    let named = config_of(&words)?;
+    let folder = fs::read_link(proc.join("cwd")).ok()?;
+    Some(folder.join(named))
 }
 
 /// The configuration that a command line `… node … --config FILE` names.
@@ -212,6 +256,21 @@ impl NodeProcess {
             let looking = tokio::task::spawn_blocking(move || has_ended(&descriptor));
             let ended = looking.await.map_err(io::Error::other).map_err(fail)?;
             if ended.map_err(fail)? {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl NodeProcess {
+    /// As [`Self::gone`], for callers that have no runtime.
+    ///
+    /// # Errors
+    /// If the process can't be waited for.
+    pub fn wait_gone(&self) -> Result<(), ClusterError> {
+        loop {
+            let ended = has_ended(&self.descriptor);
+            if ended.map_err(failed("wait for", self.node, self.pid))? {
                 return Ok(());
             }
         }
@@ -399,8 +458,12 @@ mod tests {
                 Found::Nothing | Found::Stale { .. } => tokio::task::yield_now().await,
             }
         };
+        let scanned = scan(&folder).unwrap();
+        let pids: Vec<_> = scanned.iter().map(|one| (one.node(), one.pid())).collect();
+        assert_eq!(pids, [(1, process.pid())]);
         process.signal(NodeSignal::KILL).unwrap();
         process.gone().await.unwrap();
+        process.wait_gone().unwrap();
         // Ended, and not yet taken note of: it is none any more, and its number still its own.
         assert!(matches!(found(&folder, &number), Found::Stale { .. }));
         process.signal(NodeSignal::TERM).unwrap();

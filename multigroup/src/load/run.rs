@@ -1,6 +1,6 @@
 //! A whole run: make the keys, let the writers go, wait for them, add up.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -60,6 +60,8 @@ pub enum Progress {
         acked: u64,
         /// Operations that failed.
         failed: u64,
+        /// Operations under way at this moment.
+        in_flight: usize,
     },
 }
 
@@ -165,6 +167,7 @@ pub async fn run(
         counters,
         values,
         tokens: AtomicU64::new(0),
+        in_flight: AtomicUsize::new(0),
         tally: Mutex::new(tally),
         plan,
     });
@@ -253,7 +256,8 @@ async fn drive(
             _ = ticks.tick() => {
                 let (acked, failed) = shared.with_tally(|tally| (tally.acked, tally.failed));
                 let elapsed = clock::now().duration_since(start);
-                on_progress(Progress::Running { elapsed, of, acked, failed });
+                let in_flight = shared.in_flight.load(Ordering::Relaxed);
+                on_progress(Progress::Running { elapsed, of, acked, failed, in_flight });
             }
         }
     }

@@ -5,7 +5,7 @@
 //! Writer w of N has the keys w, w + N, w + 2N, ... to itself; with fewer keys than writers it shares
 //! key w modulo their number.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -28,6 +28,8 @@ pub(super) struct Shared {
     pub(super) counters: Vec<String>,
     pub(super) values: Vec<String>,
     pub(super) tokens: AtomicU64,
+    /// Operations under way.
+    pub(super) in_flight: AtomicUsize,
     pub(super) tally: Mutex<Tally>,
 }
 
@@ -86,6 +88,7 @@ impl Writer {
             }
             let task = self.next_task();
             let mut cut_off = self.stop.clone();
+            self.shared.in_flight.fetch_add(1, Ordering::Relaxed);
             let outcome = tokio::select! {
                 biased;
                 outcome = self.perform(task, began) => outcome,
@@ -93,6 +96,7 @@ impl Writer {
                     Err(Failed::possible(FailureKind::Unknown))
                 }
             };
+            self.shared.in_flight.fetch_sub(1, Ordering::Relaxed);
             let target = match task {
                 Task::Incr(key) => Target::Counter(key),
                 Task::Set(key, _) => Target::Value(key),

@@ -247,6 +247,22 @@ struct Group<L: GroupLog> {
 }
 
 impl<L: GroupLog> Group<L> {
+    /// Whether it never had a leader, as far as is known here.
+    fn is_new(&self) -> bool {
+        self.replica.status().term == Term::new(0)
+    }
+
+    /// When its alarm rings. A new group counts from the moment at which a peer's link last came up,
+    /// so that whoever is preferred is first also where nodes start at different times.
+    fn deadline(&self, met_at: Instant) -> Instant {
+        let from = if self.is_new() {
+            self.heard_at.max(met_at)
+        } else {
+            self.heard_at
+        };
+        from + self.timeout
+    }
+
     fn node_of(&self, replica: ReplicaId) -> Option<NodeId> {
         let member = self.members.iter().find(|member| member.replica == replica);
         member.map(|member| member.node)
@@ -337,6 +353,8 @@ pub struct HostCore<L: GroupLog> {
     next_round: Instant,
     /// After a stall, no timer of a group rings before this.
     grace_until: Instant,
+    /// When a peer's link last came up.
+    met_at: Instant,
     store_pending: u64,
     stopped: bool,
     stats: HostStats,
@@ -405,6 +423,7 @@ impl<L: GroupLog> HostCore<L> {
             last_tick: now,
             next_round: now + config.heartbeat_interval(),
             grace_until: now,
+            met_at: now,
             store_pending: 0,
             stopped: false,
             stats: HostStats::default(),

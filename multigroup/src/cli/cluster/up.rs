@@ -17,10 +17,10 @@ use super::launch::{
 };
 use super::prepare::{Wanted, prepare};
 use super::standing::{Standing, ask};
-use super::{block_on, folder_of};
+use super::{block_on, folder_of, of_cluster};
 use crate::cli::failure::Failure;
 use crate::cli::progress::{Display, note};
-use crate::cluster::{ClusterFolder, Launched};
+use crate::cluster::{ClusterFolder, Found, Launched, find, scan};
 use crate::config::{Config, ConfigSet, parse_config_set};
 
 /// How long a start may go on without any progress.
@@ -127,7 +127,9 @@ pub(in crate::cli) async fn start_all(
     // Held until the nodes are up, so that of two commands at once one is turned away.
     let _turn = take_turn(folder)?;
     let nodes: Vec<_> = configs.iter().map(Config::node).collect();
-    if let Some(process) = running(folder, &nodes)?.first() {
+    // Stale pid files are named; a node is found also without one.
+    running(folder, &nodes)?;
+    if let Some(process) = scan(folder).map_err(of_cluster)?.first() {
         let (dir, node) = (folder.root().display(), process.node());
         return Err(Failure::usage(format!(
             "{dir} is in use: node {node} runs as process {}; stop it with `multigroup cluster \
@@ -376,7 +378,6 @@ async fn watch(
 }
 
 fn any_runs(folder: &ClusterFolder, nodes: &[u64]) -> bool {
-    use crate::cluster::{Found, find};
     nodes
         .iter()
         .any(|node| matches!(find(folder, *node), Ok(Found::Running(_))))

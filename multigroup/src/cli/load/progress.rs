@@ -91,6 +91,7 @@ fn line(progress: Progress, last: &mut Last, now: Instant) -> String {
             of,
             acked,
             failed,
+            ..
         } => {
             let since = now.duration_since(last.at).as_secs_f64().max(1e-3);
             let rate = acked.saturating_sub(last.acked) as f64 / since;
@@ -117,6 +118,7 @@ mod tests {
             of: Duration::from_secs(30),
             acked,
             failed: 2,
+            in_flight: 8,
         };
         let first = line(running(5, 500), &mut last, start + Duration::from_secs(5));
         assert_eq!(first, "500 acknowledged, 2 failed, 100/s, 25 s left");

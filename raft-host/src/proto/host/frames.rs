@@ -37,6 +37,7 @@ impl<L: GroupLog> HostCore<L> {
             peer.seen.reset();
         }
         (peer.up, peer.boot) = (true, boot);
+        self.met_at = now;
         // What this node leads there is stated at once.
         peer.round_due = peer.rounds_out.has_to_say();
         if peer.round_due {

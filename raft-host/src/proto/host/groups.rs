@@ -1,10 +1,10 @@
 //! Groups and time: opening and closing, rounds that fall due, elections and the leaders' check of
 //! their quorum, what expires, and a driver that came late.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use super::{Group, GroupSpec, HostCore, MemberKind, Output};
+use super::{Group, GroupSpec, HostCore, Member, MemberKind, Output, Peer};
 use crate::error::{OpenError, Outcome, ReadFailure, ReadOutcome, UnknownCause};
 use crate::id::{GroupId, Index, NodeId, ReplicaId};
 use crate::limits::{GROUP_MEMBERS_MAX, GROUPS_PER_SHARD_MAX, NUMBER_MAX};
@@ -170,13 +170,13 @@ impl<L: GroupLog> HostCore<L> {
     }
 
     fn on_due(&mut self, slot: SlotId) {
-        let (now, grace) = (self.now, self.grace_until);
+        let (now, grace, met) = (self.now, self.grace_until, self.met_at);
         let may_campaign = self.started + self.config.restart_silence();
         let election = self.config.election_timeout();
         let Some(group) = self.groups.at_mut(slot) else {
             return;
         };
-        let deadline = (group.heard_at + group.timeout).max(grace);
+        let deadline = group.deadline(met).max(grace);
         if now < deadline {
             return self.due.arm(slot, deadline);
         }
@@ -199,15 +199,21 @@ impl<L: GroupLog> HostCore<L> {
     /// Begins what the rate admits of the campaigns that wait. A group that has heard of a leader or
     /// another candidate meanwhile waits for its alarm again.
     fn begin_campaigns(&mut self) {
-        let (now, grace) = (self.now, self.grace_until);
+        let (now, grace, met) = (self.now, self.grace_until, self.met_at);
         let soon = now + self.config.election_timeout() / 20;
         while let Some(slot) = self.campaigns.next(now) {
             let Some(group) = self.groups.at_mut(slot) else {
                 continue;
             };
-            let deadline = (group.heard_at + group.timeout).max(grace);
+            let deadline = group.deadline(met).max(grace);
             if now < deadline || group.replica.status().role == Role::Leader {
                 self.due.arm(slot, deadline);
+                continue;
+            }
+            // The first leader is to be the preferred one, whose campaign would be wasted as long as
+            // too few are there to vote.
+            if group.is_new() && !reaches_quorum(self.node, &self.peers, &group.members) {
+                self.due.arm(slot, soon);
                 continue;
             }
             // One whose writes are on their way looks again soon.
@@ -312,4 +318,16 @@ fn check_members(spec: &GroupSpec) -> Result<(), OpenError> {
         return bad;
     }
     Ok(())
+}
+
+/// Whether a majority of the voters is here or behind a link that is up.
+fn reaches_quorum(node: NodeId, peers: &BTreeMap<NodeId, Peer>, members: &[Member]) -> bool {
+    let voters = || {
+        members
+            .iter()
+            .filter(|member| member.kind == MemberKind::Voter)
+    };
+    let reached = voters()
+        .filter(|voter| voter.node == node || peers.get(&voter.node).is_some_and(|peer| peer.up));
+    reached.count() * 2 > voters().count()
 }

@@ -35,6 +35,28 @@ fn a_hundred_and_fifty_groups_elect_their_preferred_leaders() {
     }
 }
 
+/// Nodes of a new cluster find each other at different times: whoever was preferred campaigned alone
+/// meanwhile, and had no better chance than the others once they met.
+#[test]
+fn the_preferred_lead_also_when_nodes_meet_late_and_one_by_one() {
+    let mut world = World::new(3, 60, 7);
+    for (a, b) in [(0, 1), (0, 2), (1, 2)] {
+        world.link(a, b, false);
+    }
+    world.run(ms(3000));
+    for (a, b) in [(0, 2), (1, 2), (0, 1)] {
+        world.link(a, b, true);
+        world.run(ms(150));
+    }
+    world.run_until(ms(3000), World::all_led);
+    let preferred = |group: &GroupId| {
+        let preferred = usize::try_from(group.to_u64()).unwrap() % 3;
+        world.leader(*group) == Some(preferred)
+    };
+    let kept = world.group_ids().filter(preferred).count();
+    assert!(kept >= 57, "{kept} of 60");
+}
+
 #[test]
 fn the_same_seed_gives_the_same_run() {
     let run = || {
