@@ -65,7 +65,7 @@ impl<L: GroupLog> HostCore<L> {
             commit_listed: Index::new(0),
             waiters: Waiters::default(),
             reads: Reads::default(),
-            asked: std::collections::BTreeMap::new(),
+            asked: BTreeMap::new(),
             storing: std::collections::VecDeque::new(),
             retain_after: Index::new(0),
             flushed: Index::new(0),
