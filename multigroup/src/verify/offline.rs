@@ -105,13 +105,15 @@ pub fn offline(
         databases,
     } in stopped
     {
-        let opened = LogReading::open(log).map_err(|source| match source {
-            OpenError::InUse { .. } => VerifyError::Running { node: *node },
-            source => VerifyError::Log {
+        let opened = LogReading::open(log).map_err(|source| {
+            if let OpenError::InUse { .. } = source {
+                return VerifyError::Running { node: *node };
+            }
+            VerifyError::Log {
                 node: *node,
                 log: log.clone(),
                 source,
-            },
+            }
         })?;
         nodes.push(Node {
             node: *node,

@@ -207,7 +207,11 @@ async fn ask(
             code: 503, error, ..
         } => Said::NotNow(error),
         FetchError::Refused { error, .. } => Said::Wrong(error),
-        _ => Said::Wrong(text),
+        FetchError::Connect { .. }
+        | FetchError::TimedOut { .. }
+        | FetchError::Http { .. }
+        | FetchError::TooLong { .. }
+        | FetchError::Path { .. } => Said::Wrong(text),
     }
 }
 
@@ -300,7 +304,10 @@ async fn get(endpoint: &Endpoint, keys: &[&str]) -> (Vec<Value>, Option<CallErro
             values.push(match client.next(deadline).await? {
                 Answer::Bulk(value) => Ok(Some(value)),
                 Answer::Nil => Ok(None),
-                other => Err(format!("{endpoint} answered {other}")),
+                other @ (Answer::Word(_)
+                | Answer::Error(_)
+                | Answer::Integer(_)
+                | Answer::Array(_)) => Err(format!("{endpoint} answered {other}")),
             });
         }
         Ok(())

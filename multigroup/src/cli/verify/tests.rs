@@ -17,13 +17,15 @@ fn a_mismatch_weighs_more_than_a_node_that_is_not_there() {
     let failure = judge(&clean, &gone).unwrap_err();
     assert_eq!(failure.exit(), Exit::Unreachable);
     assert!(failure.to_string().contains("node 2"), "{failure}");
-    let mut faulty = Report::default();
-    faulty.mismatches = 1;
-    faulty.first_mismatches.push(Mismatch {
-        group: 7,
-        node: Some(3),
-        what: "holds 1 rows".to_owned(),
-    });
+    let faulty = Report {
+        mismatches: 1,
+        first_mismatches: vec![Mismatch {
+            group: 7,
+            node: Some(3),
+            what: "holds 1 rows".to_owned(),
+        }],
+        ..Report::default()
+    };
     let failure = judge(&faulty, &gone).unwrap_err();
     assert_eq!(failure.exit(), Exit::Failed);
     assert!(failure.to_string().contains("group 7, node 3"), "{failure}");
