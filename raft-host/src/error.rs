@@ -101,9 +101,18 @@ pub enum Refusal {
         /// The bound.
         most: usize,
     },
-    /// The disk is full, or the log is at its cap: entries can't be written now.
-    #[error("the log has no room for entries")]
+    /// The disk is full: entries can't be written now.
+    #[error("the disk has no room for entries")]
     LogFull,
+    /// The node's log is near its cap: it retains what the slowest members of its groups, and its
+    /// state machines, still need.
+    #[error("the log holds {retained} bytes, at most {most} may be held")]
+    LogRetainedBytes {
+        /// Bytes of the segments in use.
+        retained: u64,
+        /// The bound, from the configuration.
+        most: u64,
+    },
     /// No replica is known to lead, and none was found in time.
     #[error("the group has no leader that is known here")]
     NoLeader,

@@ -115,8 +115,17 @@ pub const ROUND_PARTS_MAX: u32 = 4096;
 /// 2^49 (7), retention lag below 2^28 (4).
 pub const BEAT_BYTES_MAX: usize = 24;
 
-/// Entries that compaction must be able to drop before it is worth a record in the log.
+/// Entries that compaction must be able to drop before it is worth a record in the log. One, while
+/// the log's room is low: 256 long entries in each of many groups would fill it for good.
 pub const COMPACT_ENTRIES_MIN: u64 = 256;
+
+/// The log's room counts as low below this share of what its cap leaves to entries (1/4): every group
+/// compacts what it can, and state machines are asked to become durable where that is in the way.
+pub const LOG_ROOM_LOW_DIVISOR: u64 = 4;
+
+/// Below this share (1/16) proposals are refused `LogRetainedBytes`. What is left is for entries of
+/// other leaders that were proposed before their nodes refused as well.
+pub const LOG_ROOM_SPENT_DIVISOR: u64 = 16;
 
 const _: () = assert!(ENTRY_BYTES_MAX + 256 <= BULK_BODY_BYTES_MAX);
 const _: () = assert!(FORWARD_RESULT_BYTES_MAX + 256 <= BULK_BODY_BYTES_MAX);

@@ -28,6 +28,8 @@ use crate::log::api::{EntryKind, LogEntry};
 #[derive(Debug, Default)]
 struct Waiting {
     entries: VecDeque<LogEntry>,
+    /// It is to become durable, for the log's sake.
+    flush: bool,
     /// It stands in the workers' line, or a worker has it.
     queued: bool,
 }
@@ -84,8 +86,26 @@ impl GroupApply {
     /// Whether there is more; if not, the group has left the line.
     fn has_more(&self) -> bool {
         let mut waiting = lock(&self.waiting);
-        waiting.queued = !waiting.entries.is_empty();
+        waiting.queued = !waiting.entries.is_empty() || waiting.flush;
         waiting.queued
+    }
+
+    /// Makes the state machine durable if that was asked for.
+    fn flush(&self) -> Result<(), MachineError> {
+        if !std::mem::take(&mut lock(&self.waiting).flush) {
+            return Ok(());
+        }
+        let mut machine = lock(&self.machine);
+        if machine.failed {
+            return Ok(());
+        }
+        let flushed = catch_unwind(AssertUnwindSafe(|| machine.flush()));
+        let flushed = flushed.unwrap_or(Err(MachineError::Panicked));
+        machine.failed = flushed.is_err();
+        drop(machine);
+        let (group, index) = (self.group, flushed?);
+        self.inbox.put_note(Note::Flushed { group, index });
+        Ok(())
     }
 
     fn apply(&self, entries: Vec<LogEntry>) -> Result<(), MachineError> {
@@ -131,9 +151,14 @@ impl Machine {
         if behind < FLUSH_AFTER_ENTRIES {
             return Ok((replies, None));
         }
-        self.flushed_at = last;
-        let flushed = self.machine.flush()?.min(last);
+        let flushed = self.flush()?.min(last);
         Ok((replies, Some(flushed)))
+    }
+
+    fn flush(&mut self) -> Result<Index, MachineError> {
+        let flushed = self.machine.flush()?;
+        self.flushed_at = self.flushed_at.max(flushed);
+        Ok(flushed)
     }
 }
 
@@ -178,6 +203,17 @@ impl ApplyQueue {
         }
     }
 
+    /// Has a group's state machine become durable, after what waits to be applied.
+    pub(super) fn ask_flush(&self, group: &Arc<GroupApply>) {
+        let mut waiting = lock(&group.waiting);
+        waiting.flush = true;
+        let queued = std::mem::replace(&mut waiting.queued, true);
+        drop(waiting);
+        if !queued {
+            self.enter(Arc::clone(group));
+        }
+    }
+
     fn enter(&self, group: Arc<GroupApply>) {
         lock(&self.0.line).groups.push_back(group);
         self.0.filled.notify_one();
@@ -199,7 +235,8 @@ impl ApplyQueue {
 
     fn work(&self) {
         while let Some(group) = self.next() {
-            if let Err(error) = group.apply(group.next_batch()) {
+            let worked = group.apply(group.next_batch()).and_then(|()| group.flush());
+            if let Err(error) = worked {
                 let (group, error) = (group.group, Arc::new(error));
                 self.0.failing.fail(HostFailure::Machine { group, error });
             }

@@ -71,6 +71,8 @@ pub(super) enum Note {
         replies: Vec<(Index, Bytes)>,
         flushed: Option<Index>,
     },
+    /// A state machine that was asked to has become durable.
+    Flushed { group: GroupId, index: Index },
 }
 
 /// What became of a link since the shard looked: lost at some time, and up to this life now.

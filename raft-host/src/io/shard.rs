@@ -235,6 +235,7 @@ impl Shard {
                 self.core.on_stored(now, group, seq);
             }
         }
+        self.core.set_log_room(self.stores.room());
         for (peer, change) in work.links {
             self.on_link(now, peer, change);
         }
@@ -285,6 +286,11 @@ impl Shard {
                     self.apply.push(&found.apply, entries);
                 }
             }
+            Output::Flush { group } => {
+                if let Some(found) = self.groups.get(&group) {
+                    self.apply.ask_flush(&found.apply);
+                }
+            }
             Output::Proposal { id, outcome } => self.on_proposal_ended(id, outcome),
             Output::Read { id, outcome } => self.on_read_ended(id, outcome),
             Output::RoleChanged {
@@ -320,6 +326,7 @@ impl Shard {
                     self.core.on_flushed(now, group, flushed);
                 }
             }
+            Note::Flushed { group, index } => self.core.on_flushed(now, group, index),
             Note::ControlTaken { peer } => {
                 if let Some(peer) = self.peers.get_mut(&peer) {
                     peer.control_waits = true;
@@ -380,6 +387,7 @@ impl Shard {
                 Output::Read { id, outcome } => self.on_read_ended(id, outcome),
                 Output::Store { .. }
                 | Output::Apply { .. }
+                | Output::Flush { .. }
                 | Output::RoleChanged { .. }
                 | Output::ControlWaits { .. }
                 | Output::BulkWaits { .. } => {}

@@ -108,6 +108,13 @@ impl LogConfig {
         self.0.bytes_max / self.0.segment_bytes
     }
 
+    /// Bytes that entries may take of all that: a batch may leave the rest of a segment unused, so
+    /// only three quarters of each count, and some segments are kept back.
+    #[must_use]
+    pub fn room_bytes_max(&self) -> u64 {
+        (self.segments_max() - limits::LOG_SEGMENTS_RESERVED) * (self.0.segment_bytes / 4 * 3)
+    }
+
     /// Whether to sync.
     #[must_use]
     pub fn sync(&self) -> SyncMode {

@@ -129,6 +129,32 @@ impl ShardLog {
         Ok(())
     }
 
+    /// Bytes of entries that are taken before the cap refuses them, as of now.
+    #[must_use]
+    pub fn room_bytes(&self) -> u64 {
+        let health = self.shared.health();
+        let queued = health.unsynced_bytes + self.staged_bytes;
+        health.room_bytes.saturating_sub(queued)
+    }
+
+    /// The same of a log in which nothing is retained.
+    #[must_use]
+    pub fn room_bytes_max(&self) -> u64 {
+        self.config.room_bytes_max()
+    }
+
+    /// The cap, and the bytes of the segments in use, which may pass it by one segment.
+    #[must_use]
+    pub fn cap_bytes(&self) -> (u64, u64) {
+        (self.config.bytes_max(), self.shared.health().segments_bytes)
+    }
+
+    /// What the disk is like.
+    #[must_use]
+    pub fn disk(&self) -> DiskState {
+        self.shared.disk()
+    }
+
     fn failed(&self) -> SubmitError {
         self.shared
             .failure()

@@ -30,8 +30,8 @@ use super::wire::{Append, ConfChange, GroupBody, GroupMessage, Header};
 use crate::error::{OpenError, PeerMisbehaved, Refusal};
 use crate::id::{GroupId, Index, ReplicaId, StoreSeq, Term};
 use crate::limits::{
-    APPEND_BYTES_MAX, APPENDS_IN_FLIGHT_MAX, APPLY_BYTES_MAX, COMPACT_ENTRIES_MIN,
-    UNAPPLIED_ENTRIES_MAX, UNCOMMITTED_BYTES_MAX,
+    APPEND_BYTES_MAX, APPENDS_IN_FLIGHT_MAX, APPLY_BYTES_MAX, UNAPPLIED_ENTRIES_MAX,
+    UNCOMMITTED_BYTES_MAX,
 };
 use crate::log::api::{Change, EntryKind, GroupLog};
 
@@ -584,11 +584,11 @@ impl<L: GroupLog> Replica<L> {
         least.filter(|_| leads).map(Index::new)
     }
 
-    /// Forgets entries up to `through` if that is worth a record, and says so to the log.
-    pub fn compact(&mut self, through: Index) -> Option<Change> {
+    /// Forgets entries up to `through` if that is `least` of them, and says so to the log.
+    pub fn compact(&mut self, through: Index, least: u64) -> Option<Change> {
         let through = through.to_u64().min(self.raw.raft.raft_log.applied);
         let view = self.raw.store();
-        if through < view.compacted.0 + COMPACT_ENTRIES_MIN {
+        if through < view.compacted.0 + least.max(1) {
             return None;
         }
         let term = view.term(through).ok()?;

@@ -44,7 +44,7 @@ use crate::id::{
 use crate::log::api::{GroupLog, LogEntry, Mutation};
 
 pub use self::groups::Disposal;
-pub use self::requests::{Forwarding, Proposal};
+pub use self::requests::{Forwarding, LogRoom, Proposal};
 
 /// One of the two lanes of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +108,12 @@ pub enum Output {
         group: GroupId,
         /// Consecutive committed entries.
         entries: Vec<LogEntry>,
+    },
+    /// The log's room is low and this group's state machine stands in the way of forgetting entries:
+    /// it should become durable, and say so by [`HostCore::on_flushed`].
+    Flush {
+        /// The group.
+        group: GroupId,
     },
     /// A proposal has ended.
     Proposal {
@@ -244,6 +250,8 @@ struct Group<L: GroupLog> {
     retain_after: Index,
     /// The state machine has this durably.
     flushed: Index,
+    /// What it had applied when it was last asked to become durable for the log's sake.
+    flush_asked: Index,
 }
 
 impl<L: GroupLog> Group<L> {
@@ -342,7 +350,7 @@ pub struct HostCore<L: GroupLog> {
     deadlines: Deadlines,
     forwards: Forwards,
     remote_waiting: u64,
-    log_full: bool,
+    log_room: LogRoom,
     /// Groups led here with reads that need a round.
     reading: BTreeSet<GroupId>,
     read_token: u64,
@@ -414,7 +422,7 @@ impl<L: GroupLog> HostCore<L> {
             deadlines: Deadlines::default(),
             forwards: Forwards::default(),
             remote_waiting: 0,
-            log_full: false,
+            log_room: LogRoom::Ample,
             reading: BTreeSet::new(),
             read_token: 0,
             next_send: SendId::new(0),

@@ -103,7 +103,6 @@ impl Shard {
             Lane::Bulk => self.stats.bulk_frames_in += 1,
         }
         let len = body.len();
-        self.core.set_log_full(self.stores.is_full());
         let verdict = match self.core.on_frame(now, peer, lane, body) {
             Taken::Yes { answer } => Ok(answer.unwrap_or_default()),
             Taken::Busy => {

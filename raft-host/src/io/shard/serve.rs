@@ -77,7 +77,6 @@ impl Shard {
             let most = REQUEST_ID_BYTES_MAX;
             return Err(Refusal::RequestIdTooLong { got, most });
         }
-        self.core.set_log_full(self.stores.is_full());
         self.core.propose(now, group, proposal)
     }
 

@@ -2,7 +2,9 @@
 //! the log says is durable. What the log has no room for waits here, each group's in its order; the
 //! core holds back what depends on it.
 //!
-//! - T1: while a write of a group waits here, every later one of that group waits behind it.
+//! - T1: while a write of a group waits here, every later one of that group waits behind it, but for
+//!   compactions: they concern entries that are in the log already, and make the room that is
+//!   waited for.
 //! - T2: a write is reported durable once, after all of it is.
 
 use std::cell::RefCell;
@@ -10,10 +12,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::error::Refusal;
 use crate::id::{GroupId, StoreSeq};
 use crate::io::failure::HostFailure;
-use crate::log::api::Change;
-use crate::log::{GroupView, ShardLog, SubmitError, Token};
+use crate::limits::{LOG_ROOM_LOW_DIVISOR, LOG_ROOM_SPENT_DIVISOR};
+use crate::log::api::{Change, GroupLog};
+use crate::log::{DiskState, GroupView, ShardLog, SubmitError, Token};
+use crate::proto::host::LogRoom;
 
 type View = Rc<RefCell<GroupView>>;
 
@@ -49,9 +54,20 @@ impl Stores {
         self.log.new_group(group)
     }
 
-    /// Whether the log takes no entries now.
-    pub(super) fn is_full(&self) -> bool {
-        self.full
+    /// The log's room for entries, and by which name it is refused.
+    pub(super) fn room(&self) -> LogRoom {
+        let (room, whole) = (self.log.room_bytes(), self.log.room_bytes_max());
+        if self.log.disk() == DiskState::Full {
+            return LogRoom::Spent(Refusal::LogFull);
+        }
+        if self.full || room < whole / LOG_ROOM_SPENT_DIVISOR {
+            let (most, retained) = self.log.cap_bytes();
+            return LogRoom::Spent(Refusal::LogRetainedBytes { retained, most });
+        }
+        if room < whole / LOG_ROOM_LOW_DIVISOR {
+            return LogRoom::Low;
+        }
+        LogRoom::Ample
     }
 
     /// Writes that wait here.
@@ -69,7 +85,15 @@ impl Stores {
         change: Change,
     ) -> Result<(), HostFailure> {
         if let Some(held) = self.held.get_mut(&group) {
-            held.writes.push_back((seq, change));
+            if !passes(&change, view) {
+                held.writes.push_back((seq, change));
+                return Ok(());
+            }
+            let mut alone = VecDeque::from([(seq, change)]);
+            self.stage(view, group, &mut alone)?;
+            if let Some(held) = self.held.get_mut(&group) {
+                held.writes.extend(alone);
+            }
             return Ok(());
         }
         let mut writes = VecDeque::from([(seq, change)]);
@@ -148,6 +172,11 @@ impl Stores {
     }
 }
 
+/// Whether a change may go before writes that wait: a compaction of what the log holds already.
+fn passes(change: &Change, view: &View) -> bool {
+    matches!(change, Change::Compact { through, .. } if *through <= view.borrow().last_index())
+}
+
 /// Whether it may be taken later.
 fn is_for_now(error: &SubmitError) -> bool {
     matches!(
@@ -184,3 +213,6 @@ fn halves(change: Change) -> Option<(Change, Change)> {
     };
     Some((write(hard_state, entries), write(None, rest)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::*;
 use crate::id::ReplicaId;
+use crate::limits::COMPACT_ENTRIES_MIN;
 use crate::log::api::{HardState as StoredState, LogEntry, ReadError};
 use crate::proto::wire::MemberChange;
 
@@ -570,11 +571,13 @@ fn a_configuration_change_travels_in_our_encoding() {
 fn a_member_behind_the_log_gets_no_made_up_snapshot() {
     let many = COMPACT_ENTRIES_MIN + 50;
     let mut replica = open(log_of(many, 1, many), &[1], many);
-    let change = replica.compact(Index::new(many - 10)).unwrap();
+    let change = replica
+        .compact(Index::new(many - 10), COMPACT_ENTRIES_MIN)
+        .unwrap();
     let (through, term) = (Index::new(many - 10), Term::new(1));
     assert_eq!(change, Change::Compact { through, term });
     assert_eq!(
-        replica.compact(Index::new(many)),
+        replica.compact(Index::new(many), COMPACT_ENTRIES_MIN),
         None,
         "not worth a record yet"
     );

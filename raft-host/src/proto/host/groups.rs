@@ -69,6 +69,7 @@ impl<L: GroupLog> HostCore<L> {
             storing: std::collections::VecDeque::new(),
             retain_after: Index::new(0),
             flushed: Index::new(0),
+            flush_asked: Index::new(0),
         };
         let slot = self.groups.insert(spec.group, group);
         let slot = slot.ok_or(OpenError::TooManyGroups {

@@ -7,7 +7,9 @@ use bytes::Bytes;
 use super::{HostCore, Output};
 use crate::error::{Outcome, ReadFailure, ReadOutcome, Refusal};
 use crate::id::{GroupId, Index, ProposalId, ReadId, ReplicaId, StoreSeq};
-use crate::limits::{ENTRY_BYTES_MAX, READS_PER_GROUP_MAX, WAITERS_PER_GROUP_MAX};
+use crate::limits::{
+    COMPACT_ENTRIES_MIN, ENTRY_BYTES_MAX, READS_PER_GROUP_MAX, WAITERS_PER_GROUP_MAX,
+};
 use crate::log::api::{GroupLog, Mutation};
 use crate::proto::consensus::{Role, Turn};
 use crate::proto::group_table::SlotId;
@@ -28,6 +30,17 @@ pub struct Proposal {
     pub deadline: Instant,
     /// Whether it may go to a leader elsewhere.
     pub forwarding: Forwarding,
+}
+
+/// The log's room for entries, on the whole node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogRoom {
+    /// There is enough.
+    Ample,
+    /// Groups should forget what they can, however little.
+    Low,
+    /// The same, and proposals here are refused by this name.
+    Spent(Refusal),
 }
 
 /// Whether a proposal may go to the leader when that is another node.
@@ -94,8 +107,8 @@ impl<L: GroupLog> HostCore<L> {
             let leader = status.leader.and_then(|leader| found.node_of(leader));
             return Err(Refusal::NotLeader { leader });
         }
-        if self.log_full {
-            return Err(Refusal::LogFull);
+        if let LogRoom::Spent(refusal) = self.log_room {
+            return Err(refusal);
         }
         let waiting = found.waiters.len();
         if waiting >= WAITERS_PER_GROUP_MAX {
@@ -129,9 +142,15 @@ impl<L: GroupLog> HostCore<L> {
         Ok(())
     }
 
-    /// Whether the log takes entries now. While it doesn't, proposals here are refused by name.
-    pub fn set_log_full(&mut self, full: bool) {
-        self.log_full = full;
+    /// How much room the log has for entries. As it gets low, every group forgets what it can.
+    pub fn set_log_room(&mut self, room: LogRoom) {
+        let was = std::mem::replace(&mut self.log_room, room);
+        if was == LogRoom::Ample && room != LogRoom::Ample && !self.stopped {
+            let slots: Vec<_> = self.groups.iter().map(|(_, slot)| slot).collect();
+            for slot in slots {
+                self.compact(slot);
+            }
+        }
     }
 
     /// Asks for a linearizable read: at the leader one round confirms it, elsewhere the leader is
@@ -354,14 +373,23 @@ impl<L: GroupLog> HostCore<L> {
 
     /// Compacts what neither this node's state machine nor any member's log needs.
     pub(super) fn compact(&mut self, slot: SlotId) {
+        let low = self.log_room != LogRoom::Ample;
         let Some(found) = self.groups.at_mut(slot) else {
             return;
         };
         if let Some(all) = found.replica.matched_by_all() {
             found.retain_after = found.retain_after.max(all);
         }
+        let applied = found.replica.status().applied;
+        let in_the_way = found.flushed < found.retain_after.min(applied);
+        if low && in_the_way && found.flush_asked < applied {
+            found.flush_asked = applied;
+            let group = found.id;
+            self.outputs.push_back(Output::Flush { group });
+        }
         let through = found.retain_after.min(found.flushed);
-        if let Some(change) = found.replica.compact(through) {
+        let least = if low { 1 } else { COMPACT_ENTRIES_MIN };
+        if let Some(change) = found.replica.compact(through, least) {
             let mutation = Mutation {
                 group: found.id,
                 change,

@@ -7,5 +7,6 @@
 mod elections;
 mod faults;
 mod forwarding;
+mod retention;
 mod rounds;
 mod world;

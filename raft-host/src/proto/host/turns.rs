@@ -192,6 +192,10 @@ impl<L: GroupLog> HostCore<L> {
         if leads && status.commit != group.commit_listed {
             group.commit_listed = status.commit;
             self.touch(slot);
+        }
+        // Not with the commit index alone: the slowest member also acks while nothing is proposed,
+        // and that may be what proposals wait for.
+        if leads {
             self.compact(slot);
         }
         let Some(group) = self.groups.at_mut(slot) else {

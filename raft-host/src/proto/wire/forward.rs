@@ -170,6 +170,7 @@ fn put_refusal(buf: &mut Vec<u8>, refusal: Refusal) {
         Refusal::Overwritten { index } => put(19, &[index.to_u64()]),
         Refusal::NoLeader => put(20, &[]),
         Refusal::NotTaken { leader } => put(21, &[leader.to_u32().into()]),
+        Refusal::LogRetainedBytes { retained, most } => put(23, &[retained, most]),
         Refusal::ForwardsFull { waiting, most } => put(22, &[waiting as u64, most as u64]),
     }
 }
@@ -227,6 +228,10 @@ fn read_refusal(reader: &mut Reader) -> Result<Refusal, WireError> {
         20 => Refusal::NoLeader,
         21 => Refusal::NotTaken {
             leader: node(reader)?,
+        },
+        23 => Refusal::LogRetainedBytes {
+            retained: reader.wide()?,
+            most: reader.wide()?,
         },
         22 => Refusal::ForwardsFull {
             waiting: size(reader)?,

@@ -135,7 +135,7 @@ fn forward() -> impl Strategy<Value = Forward> {
 
 /// Every refusal that there is.
 fn refusal() -> impl Strategy<Value = Refusal> {
-    (0..23_usize, number(), any::<u64>(), any::<u32>()).prop_map(|(kind, n, wide, short)| {
+    (0..24_usize, number(), any::<u64>(), any::<u32>()).prop_map(|(kind, n, wide, short)| {
         let (node, most) = (NodeId::new(short), 64 * 1024);
         let waiting = usize::try_from(short).unwrap();
         [
@@ -173,6 +173,10 @@ fn refusal() -> impl Strategy<Value = Refusal> {
             Refusal::NoLeader,
             Refusal::NotTaken { leader: node },
             Refusal::ForwardsFull { waiting, most },
+            Refusal::LogRetainedBytes {
+                retained: wide,
+                most: n,
+            },
         ][kind]
     })
 }

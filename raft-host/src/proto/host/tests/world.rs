@@ -206,6 +206,7 @@ pub(super) struct World {
     pub(super) control_frames: u64,
     pub(super) control_bytes: u64,
     pub(super) acks_sent: u64,
+    pub(super) flushes: u64,
     next_id: u64,
 }
 
@@ -245,6 +246,7 @@ impl World {
             control_frames: 0,
             control_bytes: 0,
             acks_sent: 0,
+            flushes: 0,
             next_id: 0,
         };
         for node in 0..nodes {
@@ -507,6 +509,7 @@ impl World {
                     self.at(sync, at, Event::Stored { at, seq, mutation });
                 }
                 Output::Apply { group, entries } => self.apply(at, group, entries),
+                Output::Flush { group } => self.flush(at, group),
                 Output::Proposal { id, outcome } => {
                     assert!(
                         self.outcomes.insert(id, outcome).is_none(),
@@ -565,6 +568,18 @@ impl World {
             node.core.on_flushed(self.now, group, applied);
         }
         node.core.on_applied(self.now, group, applied, results);
+    }
+
+    /// The state machine becomes durable.
+    fn flush(&mut self, at: usize, group: GroupId) {
+        let Some(node) = &mut self.nodes[at] else {
+            return;
+        };
+        let machine = node.machines.entry(group).or_default().clone();
+        let applied = machine.applied;
+        self.disks[at].machines.insert(group, machine);
+        self.flushes += 1;
+        node.core.on_flushed(self.now, group, applied);
     }
 
     fn fill(&mut self, at: usize, peer: NodeId, lane: Lane) {
