@@ -251,6 +251,18 @@ impl SimFiles {
         }
     }
 
+    /// A folder of its own with what is certain to be there after a power cut now: names and content
+    /// that were synced, and nothing else.
+    #[must_use]
+    pub fn fork_synced(&self) -> Self {
+        let fork = Self::new();
+        let disk = self.disk();
+        for (name, inode) in &disk.names_durable {
+            fork.put(name, disk.files[*inode].durable.clone());
+        }
+        fork
+    }
+
     /// A folder of its own with the same content, all of it durable.
     #[must_use]
     pub fn fork(&self) -> Self {

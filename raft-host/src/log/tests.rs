@@ -2,6 +2,7 @@
 
 mod crash;
 mod damage;
+mod host;
 mod inspect;
 mod model;
 mod states;

@@ -20,7 +20,7 @@ pub mod waiters;
 pub mod wire;
 
 #[cfg(test)]
-mod test_time {
+pub(crate) mod test_time {
     use std::time::Instant;
 
     /// Where virtual time begins: an instant has no other source.
@@ -28,7 +28,7 @@ mod test_time {
         clippy::disallowed_methods,
         reason = "tests need some instant to count from"
     )]
-    pub(super) fn start() -> Instant {
+    pub(crate) fn start() -> Instant {
         Instant::now()
     }
 }
