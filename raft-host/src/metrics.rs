@@ -119,7 +119,64 @@ pub struct Stats {
     pub failure: Option<HostFailure>,
 }
 
+/// What the rounds of all shards have cost since the start, for the promise of at most two beat
+/// frames per peer and round, and of at most 24 bytes a group (H4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoundTotals {
+    /// Rounds begun, of each shard to each peer.
+    pub rounds_total: u64,
+    /// Rounds begun for linearizable reads, listing their groups only.
+    pub read_rounds_total: u64,
+    /// Frames that carried beats, for either kind.
+    pub beat_frames_total: u64,
+    /// Bytes of the beats with what surrounds them in their frames.
+    pub beat_bytes_total: u64,
+    /// Groups listed in them. One that hasn't changed is not listed.
+    pub beat_groups_total: u64,
+    /// Bytes of the listed groups alone.
+    pub beat_group_bytes_total: u64,
+    /// Shards, each of which has a round of its own to each peer.
+    pub shards: u64,
+}
+
+impl RoundTotals {
+    /// Beat frames per peer and heartbeat interval, all shards together, reads' rounds included;
+    /// 0 before the first round.
+    #[must_use]
+    pub fn frames_per_round(&self) -> f64 {
+        ratio(self.beat_frames_total * self.shards, self.rounds_total)
+    }
+
+    /// Bytes per listed group; 0 before the first.
+    #[must_use]
+    pub fn bytes_per_group(&self) -> f64 {
+        ratio(self.beat_group_bytes_total, self.beat_groups_total)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure to look at")]
+fn ratio(of: u64, by: u64) -> f64 {
+    if by == 0 { 0.0 } else { of as f64 / by as f64 }
+}
+
 impl Stats {
+    /// What the rounds have cost, all shards together.
+    #[must_use]
+    pub fn rounds(&self) -> RoundTotals {
+        let mut totals = RoundTotals::default();
+        for shard in &self.shards {
+            let core = &shard.core;
+            totals.rounds_total += core.rounds;
+            totals.read_rounds_total += core.read_rounds;
+            totals.beat_frames_total += core.beat_frames;
+            totals.beat_bytes_total += core.beat_bytes;
+            totals.beat_groups_total += core.beats_listed;
+            totals.beat_group_bytes_total += core.beat_group_bytes;
+            totals.shards += 1;
+        }
+        totals
+    }
+
     /// Whether every group here knows a leader.
     #[must_use]
     pub fn is_led(&self) -> bool {

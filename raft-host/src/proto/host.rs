@@ -208,6 +208,8 @@ pub struct HostStats {
     pub beats_listed: u64,
     /// Bytes of the beats and of what surrounds them in their frames.
     pub beat_bytes: u64,
+    /// Bytes of the listed groups alone: at most [`crate::limits::BEAT_BYTES_MAX`] each.
+    pub beat_group_bytes: u64,
     /// Rounds answered by `Restate`, here as their sender.
     pub restated: u64,
     /// Dissents received.

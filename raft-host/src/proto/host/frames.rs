@@ -20,8 +20,8 @@ use crate::proto::group_table::SlotId;
 use crate::proto::reads::Reader;
 use crate::proto::round::{Asked, Settled};
 use crate::proto::wire::{
-    APPEND_OVERHEAD_BYTES, Append, Beat, BodyWriter, DissentReason, GroupBody, GroupMessage,
-    Header, Item, RoundAnswer, decode, entry_len,
+    APPEND_OVERHEAD_BYTES, Append, Beat, Beats, BodyWriter, DissentReason, GroupBody, GroupMessage,
+    Header, Item, RoundAnswer, beat_len, decode, entry_len,
 };
 
 impl<L: GroupLog> HostCore<L> {
@@ -330,7 +330,7 @@ impl<L: GroupLog> HostCore<L> {
         self.forget_deadlines(ended);
     }
 
-    fn on_beats(&mut self, node: NodeId, beats: &crate::proto::wire::Beats) -> RoundAnswer {
+    fn on_beats(&mut self, node: NodeId, beats: &Beats) -> RoundAnswer {
         // Taken out for the call: stepping needs the rest of the shard.
         let mut rounds = self
             .peers
@@ -547,6 +547,7 @@ impl<L: GroupLog> HostCore<L> {
             sent = Some(beats.round);
             self.stats.beat_frames += 1;
             self.stats.beats_listed += beats.beats.len() as u64;
+            self.stats.beat_group_bytes += group_bytes(&beats);
             let asked: BTreeSet<_> = beats.beats.iter().map(|beat| beat.group).collect();
             let room = writer.room();
             writer.try_push(&Item::Beats(beats));
@@ -653,6 +654,16 @@ impl<L: GroupLog> HostCore<L> {
             body: writer.finish(),
         })
     }
+}
+
+/// Bytes of the groups that a part of a round lists.
+fn group_bytes(beats: &Beats) -> u64 {
+    let (mut bytes, mut previous) = (0, None);
+    for beat in &beats.beats {
+        bytes += beat_len(beat, previous);
+        previous = Some(beat.group);
+    }
+    bytes as u64
 }
 
 /// What of an append fits into so many bytes, and what is left of it.
