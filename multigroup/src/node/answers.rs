@@ -44,6 +44,8 @@ pub(super) fn of_refusal(group: GroupId, refusal: Refusal) -> ClientError {
     let full = |scope| Refused::Full { scope }.into();
     match refusal {
         Refusal::NotLeader { .. }
+        | Refusal::NoLeader
+        | Refusal::NotTaken { .. }
         | Refusal::NotReady { .. }
         | Refusal::Transferring
         | Refusal::Dropped => ClientError::NoLeader { group },
@@ -56,7 +58,10 @@ pub(super) fn of_refusal(group: GroupId, refusal: Refusal) -> ClientError {
         | Refusal::Unapplied { .. }
         | Refusal::TooManyWaiting { .. }
         | Refusal::LogRetained { .. } => full(FullScope::Group),
-        Refusal::NodeBusy { .. } | Refusal::InboxFull { .. } => full(FullScope::Node),
+        Refusal::NodeBusy { .. }
+        | Refusal::InboxFull { .. }
+        | Refusal::ForwardsFull { .. }
+        | Refusal::LogRetainedBytes { .. } => full(FullScope::Node),
         Refusal::LogFull => Refused::DiskFull.into(),
         Refusal::Overwritten { .. } => Refused::Superseded.into(),
         Refusal::Stopped => Refused::ShuttingDown.into(),
@@ -129,6 +134,7 @@ mod tests {
         for (refusal, expected) in [
             (Refusal::NotLeader { leader: None }, "-NOLEADER 7"),
             (Refusal::NotReady { term }, "-NOLEADER 7"),
+            (Refusal::NoLeader, "-NOLEADER 7"),
             (Refusal::Transferring, "-NOLEADER 7"),
             (Refusal::Late, "-TIMEOUT"),
             (Refusal::Uncommitted, "-REFUSED GroupFull"),
