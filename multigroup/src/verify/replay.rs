@@ -125,9 +125,11 @@ fn check_applied(left: &Left<'_>, winner: Winner<'_>, applied: Applied) -> Resul
 /// The next entries, from the winner's log, or from the replica's own what that has forgotten.
 fn read(left: &Left<'_>, winner: Winner<'_>, next: Index) -> Result<Vec<Committed>, String> {
     let (compacted, compacted_term) = winner.extent.compacted;
+    let own = left.log.extent(left.group).unwrap_or_default();
+    let agrees = left.log.term(left.group, compacted) == Some(compacted_term);
     let (log, end) = if next > compacted {
         (winner.log, winner.extent.last.0.next())
-    } else if left.log.term(left.group, compacted) == Some(compacted_term) {
+    } else if agrees && next > own.compacted.0 {
         (left.log, compacted.next())
     } else {
         return Err(format!(
