@@ -497,6 +497,11 @@ impl LaneAccount {
     ) -> Result<Reservation, ReserveRefused> {
         let mut pool = lock(&self.pool);
         let mut taken = pool.try_take(self.at, amount);
+        #[cfg(mutant = "watch_looks_then_watches")]
+        let mut pool = {
+            drop(pool);
+            lock(&self.pool)
+        };
         // Dropped after the lock: a waker is foreign code.
         let mut old = None;
         if let Err(ReserveRefused::Full { .. }) = taken {

@@ -1,6 +1,7 @@
 //! The loop of one session, the same for both directions: take what was handed over, let out what
-//! may go, act on one message, let out what that made room for, and so on; then write and read what
-//! the socket allows, and sleep when there is nothing left to do.
+//! may go, act on one message, let out what that made room for, and so on; read what the socket has,
+//! and sleep when there is nothing left to do. What is let out goes to the socket in pieces, so that
+//! the other end works on one while the next is made, and at once when nothing more is to follow.
 //!
 //! It runs inside the task that owns the session (`lane_task`, `acceptor`), which says how the
 //! session ends. Nothing here blocks, and one busy session yields to its runtime at each turn.
@@ -79,7 +80,8 @@ pub(crate) async fn run(
     end
 }
 
-enum Never {}
+/// What never comes about.
+pub(crate) enum Never {}
 
 async fn drive(
     pipe: &mut TlsPipe,
@@ -105,7 +107,10 @@ async fn drive(
         while pipe.decrypt(|bytes| core.handle_bytes(now, bytes))? {
             room_left = transmit_and_step(pipe, core, now)?;
         }
-        flush(pipe, core)?;
+        // To an end that is gone nothing more can be said, and it is not that which ended it.
+        if !pipe.is_at_end() {
+            flush(pipe, core)?;
+        }
         core.publish();
         // Writing may have made room for what was held back.
         let more_to_send = !room_left && pipe.unsent_bytes() < core.unsent_bytes_max();

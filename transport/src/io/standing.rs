@@ -6,10 +6,7 @@
 use tokio::sync::watch;
 
 use crate::error::{AuthorityEnded, SessionEnd};
-use crate::io::pump::Wish;
-
-/// What never comes about.
-pub(crate) enum Never {}
+use crate::io::pump::{Never, Wish};
 
 /// Waits for a change; a sender that is gone never changes anything.
 pub(crate) async fn changed<T>(receiver: &mut watch::Receiver<T>) {

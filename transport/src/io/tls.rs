@@ -461,7 +461,7 @@ impl TlsPipe {
             Err(fault) => {
                 // The alert that says so to the other side, as far as the socket takes it.
                 drop(self.measure());
-                drop(self.flush());
+                drop(self.write());
                 return Err(self.judge.end_of_tls(&fault, self.stage));
             }
         };
