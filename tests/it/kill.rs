@@ -139,6 +139,7 @@ async fn check(cluster: &Cluster, offline: bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_leading_nodes_are_killed_in_turn_and_nothing_acknowledged_is_lost() {
+    tests::log_to_test();
     let cluster = Cluster::up(MULTIGROUP, GROUPS).await;
     let mut left: Vec<u64> = (1..=NODES).collect();
     for round in 1..=NODES {
@@ -161,10 +162,11 @@ async fn three_leading_nodes_are_killed_in_turn_and_nothing_acknowledged_is_lost
         let in_flight = Arc::clone(&load.in_flight);
         let finished = load.end(&cluster).await;
         let (pooled, in_flight) = (&finished.report.pooled, in_flight.load(Ordering::SeqCst));
-        eprintln!(
+        tracing::info!(
             "round {round}: node {victim} led {led}, {in_flight} operations in flight; {} \
              acknowledged, {} failed",
-            pooled.acked, pooled.errors_total
+            pooled.acked,
+            pooled.errors_total
         );
         check(&cluster, false).await;
     }

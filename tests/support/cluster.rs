@@ -183,7 +183,9 @@ impl Cluster {
     pub fn process(&self, node: u64) -> NodeProcess {
         match find(&self.folder, node).expect("its pid file") {
             Found::Running(process) => process,
-            other => panic!("node {node} does not run: {other:?}"),
+            other @ (Found::Nothing | Found::Stale { .. }) => {
+                panic!("node {node} does not run: {other:?}")
+            }
         }
     }
 
@@ -213,7 +215,7 @@ impl Drop for Cluster {
                     .signal(NodeSignal::KILL)
                     .and_then(|()| process.wait_gone());
                 if let Err(error) = ended {
-                    eprintln!("a node may be left: {error}");
+                    tracing::error!(%error, "a node may be left");
                 }
             }
         }
