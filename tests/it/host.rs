@@ -37,6 +37,8 @@ type Journal = Arc<Mutex<BTreeMap<GroupId, Applies>>>;
 
 /// Notes what it applies, and answers with the command's length. Lost at a restart.
 struct Journaled {
+    /// Whether it says that it is durable when asked, so that the log may forget.
+    flushes: bool,
     applied: Applied,
     applies: Applies,
 }
@@ -64,6 +66,27 @@ impl StateMachine for Journaled {
         }
         Ok(replies)
     }
+
+    fn flush(&mut self) -> Result<Index, MachineError> {
+        let none = Index::new(0);
+        Ok(if self.flushes {
+            self.applied.index
+        } else {
+            none
+        })
+    }
+}
+
+/// Waits until it holds. A host publishes what it counts by the clock, so it is looked at again and
+/// again; how often decides nothing.
+async fn until(what: &str, holds: impl Fn() -> bool) {
+    let holding = async {
+        let mut looks = tokio::time::interval(Duration::from_millis(10));
+        while !holds() {
+            looks.tick().await;
+        }
+    };
+    soon(what, holding).await;
 }
 
 struct Node {
@@ -77,6 +100,8 @@ struct Cluster {
     addresses: BTreeMap<u32, SocketAddr>,
     groups: u64,
     shards: u16,
+    log_bytes_max: u64,
+    machines_flush: bool,
     nodes: BTreeMap<u32, Node>,
     /// What was acknowledged, by group.
     acknowledged: BTreeMap<GroupId, Vec<Bytes>>,
@@ -91,18 +116,23 @@ impl Cluster {
             addresses: (1..=3).map(|node| (node, free_address())).collect(),
             groups,
             shards,
+            log_bytes_max: 64 << 20,
+            machines_flush: false,
             nodes: BTreeMap::new(),
             acknowledged: BTreeMap::new(),
         }
     }
 
     async fn started(groups: u64, shards: u16) -> Self {
-        let mut cluster = Self::new(groups, shards);
+        Self::new(groups, shards).all_started().await
+    }
+
+    async fn all_started(mut self) -> Self {
         for node in 1..=3 {
-            cluster.start(node).await;
+            self.start(node).await;
         }
-        cluster.wait_led().await;
-        cluster
+        self.wait_led().await;
+        self
     }
 
     fn group_ids(&self) -> impl Iterator<Item = GroupId> + use<> {
@@ -125,7 +155,7 @@ impl Cluster {
         let groups = self.group_ids().map(|id| GroupConfig::spread(id, &nodes));
         let log = RawLogConfig {
             segment_bytes: 256 << 10,
-            bytes_max: 64 << 20,
+            bytes_max: self.log_bytes_max,
             ..RawLogConfig::default()
         };
         let shell = RawHostConfig {
@@ -140,13 +170,17 @@ impl Cluster {
         );
         let journal = Journal::default();
         let machines = {
-            let journal = Arc::clone(&journal);
+            let (journal, flushes) = (Arc::clone(&journal), self.machines_flush);
             move |group| -> Result<Box<dyn StateMachine>, MachineError> {
                 let applies = Applies::default();
                 let mut journal = journal.lock().expect("a whole journal");
                 journal.insert(group, Arc::clone(&applies));
                 let applied = Applied::default();
-                Ok(Box::new(Journaled { applied, applies }))
+                Ok(Box::new(Journaled {
+                    flushes,
+                    applied,
+                    applies,
+                }))
             }
         };
         let credentials = self.fleet.credentials(number);
@@ -183,12 +217,7 @@ impl Cluster {
 
     /// Until each running node knows a leader for each group, and that leader says so itself.
     async fn wait_led(&self) {
-        let led = async {
-            while !self.is_led() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        soon("a leader for every group", led).await;
+        until("a leader for every group", || self.is_led()).await;
     }
 
     fn is_led(&self) -> bool {
@@ -253,19 +282,13 @@ impl Cluster {
     async fn wait_equal(&self) {
         for group in self.group_ids() {
             let acknowledged = self.acknowledged.get(&group).cloned().unwrap_or_default();
-            let equal = async {
-                loop {
-                    let mut all = self.nodes.keys().map(|node| self.applies(*node, group));
-                    let first = all.next().expect("a running node");
-                    let held = |command| first.iter().filter(|(_, c)| c == command).count();
-                    if all.all(|other| other == first) && acknowledged.iter().all(|c| held(c) == 1)
-                    {
-                        return;
-                    }
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
+            let equal = || {
+                let mut all = self.nodes.keys().map(|node| self.applies(*node, group));
+                let first = all.next().expect("a running node");
+                let held = |command| first.iter().filter(|(_, c)| c == command).count();
+                all.all(|other| other == first) && acknowledged.iter().all(|c| held(c) == 1)
             };
-            soon(&format!("equal replicas of group {group}"), equal).await;
+            until(&format!("equal replicas of group {group}"), equal).await;
         }
     }
 }
@@ -331,13 +354,10 @@ async fn a_command_is_taken_at_every_node_and_read_at_the_next() {
         all.map(|shard| count(&shard.core)).sum()
     };
     // Two of three nodes don't lead.
-    let counted = async {
-        while sum(|core| core.forwards_sent) < 24 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    soon("published counts", counted).await;
-    assert!(sum(|core| core.forwards_taken) >= 24);
+    until("published counts", || {
+        sum(|core| core.forwards_sent) >= 24 && sum(|core| core.forwards_taken) >= 24
+    })
+    .await;
     cluster.stop_all().await;
 }
 
@@ -378,21 +398,13 @@ async fn a_leader_that_goes_under_forwarded_commands_gives_no_false_outcome() {
             .filter(|(_, outcome)| committed(outcome))
             .count()
     };
-    let reached = async |least: usize| {
-        let reaching = async {
-            while count() < least {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        soon("commits through a follower", reaching).await;
-    };
-    reached(50).await;
+    until("commits through a follower", || count() >= 50).await;
     let dropped = cluster.nodes.remove(&leader).expect("a running node");
     tokio::task::spawn_blocking(move || drop(dropped.host))
         .await
         .expect("a dropped host");
     let before = count();
-    reached(before + 50).await;
+    until("commits at the new leader", || count() >= before + 50).await;
     stop.store(true, Ordering::Relaxed);
     for worker in workers {
         soon("the end of a worker", worker).await.expect("no panic");
@@ -486,12 +498,10 @@ async fn without_a_quorum_every_caller_is_answered_by_its_deadline() {
         "{read:?}"
     );
     // The lonely leader steps down: from then on commands are refused, at once and by name.
-    let stepped_down = async {
-        while cluster.stats(leader).groups.leading > 0 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    soon("no leader without a quorum", stepped_down).await;
+    until("no leader without a quorum", || {
+        cluster.stats(leader).groups.leading == 0
+    })
+    .await;
     let here = ProposeOptions {
         forwarding: Forwarding::Never,
         ..options.clone()
@@ -553,12 +563,10 @@ async fn beats_of_all_groups_are_batched_per_peer_and_round() {
     };
     let before = cluster.stats(1);
     // Rounds are to each of two peers.
-    let passed = async {
-        while rounds(&cluster.stats(1)) < rounds(&before) + 2 * 20 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    soon("twenty rounds to each peer", passed).await;
+    until("twenty rounds to each peer", || {
+        rounds(&cluster.stats(1)) >= rounds(&before) + 2 * 20
+    })
+    .await;
     let after = cluster.stats(1);
     let (sent, begun) = (
         frames(&after) - frames(&before),
@@ -577,6 +585,64 @@ async fn beats_of_all_groups_are_batched_per_peer_and_round() {
             "{core:?}"
         );
     }
+    // What an operator is shown says the same.
+    let (then, now) = (before.rounds(), after.rounds());
+    assert!(
+        now.bytes_per_group() > 0.0 && now.bytes_per_group() <= 24.0,
+        "{now:?}"
+    );
+    let rounds = now.rounds_total - then.rounds_total;
+    let frames = now.beat_frames_total - then.beat_frames_total;
+    assert!(frames <= rounds + now.read_rounds_total - then.read_rounds_total + 4);
+    assert!(now.frames_per_round() > 0.0 && now.shards == 2);
+}
+
+/// The node's log is small, and one of three nodes is away: writes are refused by name at its cap,
+/// not hung or lost, and go on once the node is back and has caught up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_logs_cap_is_named_and_ends_when_the_slow_node_is_back() {
+    let mut cluster = Cluster::new(2, 1);
+    cluster.log_bytes_max = 16 * (256 << 10);
+    cluster.machines_flush = true;
+    let mut cluster = cluster.all_started().await;
+    let group = GroupId::new(1);
+    let leader = cluster.leader(group).await.expect("a leader");
+    let slow = leader % 3 + 1;
+    cluster.stop(slow).await;
+    let host = cluster.nodes[&leader].host.group(group);
+    let command = |n: u32| format!("{n}-{}", "x".repeat(20_000));
+    let mut filled = 0;
+    let refusal = loop {
+        let options = ProposeOptions::within(Duration::from_secs(20));
+        match host.propose(command(filled), options).await {
+            ProposalOutcome::Committed { .. } => {
+                let list = cluster.acknowledged.entry(group).or_default();
+                list.push(command(filled).into());
+                filled += 1;
+            }
+            ProposalOutcome::Refused(
+                Refusal::NotLeader { .. } | Refusal::NoLeader | Refusal::NotTaken { .. },
+            ) => {}
+            ProposalOutcome::Refused(refusal) => break refusal,
+            other => panic!("{other:?}"),
+        }
+        assert!(filled < 300, "no cap");
+    };
+    let Refusal::LogRetainedBytes { retained, most } = refusal else {
+        panic!("{refusal}");
+    };
+    assert!(
+        most == 16 * (256 << 10) && retained <= most,
+        "{retained} of {most}"
+    );
+    assert!(filled > 40, "{filled}");
+    cluster.start(slow).await;
+    // It catches up, its acks let the others forget, and there is room again.
+    for n in 0..filled {
+        cluster.commit(group, &command(1000 + n)).await;
+    }
+    cluster.wait_equal().await;
+    cluster.stop_all().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -617,6 +683,20 @@ async fn a_folder_that_is_in_use_or_holds_other_groups_is_refused() {
     cluster.groups = 2;
     // Nothing was written for the third group, as it never had a leader: there is nothing to miss.
     cluster.start(1).await;
+    cluster.stop(1).await;
+    // Once it has been led, its log is here, and a configuration without it is refused.
+    cluster.groups = 3;
+    let mut cluster = cluster.all_started().await;
+    cluster.commit_everywhere("some").await;
+    cluster.wait_equal().await;
+    cluster.stop(1).await;
+    cluster.groups = 2;
+    let refused = cluster.try_start(1).await.err().expect("a refusal");
+    let third = GroupId::new(3);
+    assert!(
+        matches!(refused, StartError::UnknownGroup(group) if group == third),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
