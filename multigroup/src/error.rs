@@ -256,6 +256,12 @@ pub enum UnknownReason {
     /// The state machine stopped.
     #[error("store failed")]
     StoreFailed,
+    /// It took effect, and its result is too large to be brought here from the leader.
+    #[error("done, but the result is too large to be forwarded")]
+    ResultTooLarge,
+    /// The host gave a reason that has no name here.
+    #[error("no reason known")]
+    Unnamed,
 }
 
 /// A client's bytes, fit for one line of an error.

@@ -98,7 +98,10 @@ pub async fn run(
     let ports = Ports::take(&config).await?;
     let _pid = PidFile::take(cluster, config.node())?;
     folder::claim_data(&config)?;
-    let store = StoreOptions::new(config.groups_dir(), config.space());
+    let store = StoreOptions {
+        noted: Some(config.data_dir().join("applied")),
+        ..StoreOptions::new(config.groups_dir(), config.space())
+    };
     let store = Arc::new(Store::open(store)?);
     let groups = config.space().groups();
     let (machines, checkpointer) =

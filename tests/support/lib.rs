@@ -5,6 +5,7 @@ pub mod certs;
 pub mod cluster;
 pub mod fuzz;
 pub mod node;
+pub mod nodes;
 pub mod process;
 pub mod relay;
 pub mod rogue;

@@ -71,6 +71,21 @@ fn write_rounds(status: &Status, out: &mut Exposition) {
             r.campaigns_total,
         ),
         (
+            "raft_host_forwards_sent_total",
+            "Proposals sent on to leaders elsewhere.",
+            p.forwards_sent_total,
+        ),
+        (
+            "raft_host_forwards_taken_total",
+            "Proposals of other nodes that came here.",
+            p.forwards_taken_total,
+        ),
+        (
+            "raft_host_forwards_held_total",
+            "Proposals held because no leader was known.",
+            p.forwards_held_total,
+        ),
+        (
             "raft_host_elected_total",
             "Leaderships won.",
             r.elected_total,

@@ -135,6 +135,12 @@ pub struct ProposalStatus {
     pub refused_total: u64,
     /// Of unknown fate.
     pub unknown_total: u64,
+    /// Sent on to leaders elsewhere, repetitions included.
+    pub forwards_sent_total: u64,
+    /// Of these nodes' proposals, taken here as their leader.
+    pub forwards_taken_total: u64,
+    /// Held because no leader was known, or in reach.
+    pub forwards_held_total: u64,
 }
 
 /// How many groups are in which state here.

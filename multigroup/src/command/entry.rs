@@ -24,7 +24,8 @@ const FLAG_TRANSACTION: u8 = 2;
 /// A command as it stands in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// When the leader proposed it: never before an earlier entry of the group (safety 11).
+    /// When it was proposed, by the clock of the node that took it. What counts at apply is the latest
+    /// of this and the times before it in the log (safety 11).
     pub time: UnixMillis,
     /// Under which id its outcome is saved, if any.
     pub identity: Option<Identity>,

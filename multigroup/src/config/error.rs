@@ -98,7 +98,7 @@ pub enum ConfigError {
         got: String,
     },
     /// The node isn't one of its cluster.
-    #[error("`node` is {node}, but `peers` names only {}", list(.peers))]
+    #[error("`node` is {node}, but `peers` names only {}; correct one of them", list(.peers))]
     OwnIdNotInPeers {
         /// The node.
         node: u64,

@@ -26,7 +26,7 @@ pub(super) fn of_proposal(
         ProposalOutcome::Refused(refusal) => of_refusal(group, refusal).into(),
         ProposalOutcome::NotDurable { index } => ClientError::NotDurable { index }.into(),
         ProposalOutcome::Unknown { why, .. } => unknown(of_cause(why)),
-        _ => unknown(UnknownReason::LeadershipLost),
+        _ => unknown(UnknownReason::Unnamed),
     }
 }
 
@@ -35,7 +35,9 @@ fn of_cause(why: UnknownCause) -> UnknownReason {
         UnknownCause::Deadline => UnknownReason::Deadline,
         UnknownCause::Stopped => UnknownReason::ShuttingDown,
         UnknownCause::LeadershipLost => UnknownReason::LeadershipLost,
-        _ => UnknownReason::LinkLost,
+        UnknownCause::LinkLost => UnknownReason::LinkLost,
+        UnknownCause::ResultTooLarge => UnknownReason::ResultTooLarge,
+        _ => UnknownReason::Unnamed,
     }
 }
 
@@ -44,10 +46,10 @@ pub(super) fn of_refusal(group: GroupId, refusal: Refusal) -> ClientError {
     let full = |scope| Refused::Full { scope }.into();
     match refusal {
         Refusal::NotLeader { .. }
-        | Refusal::NoLeader
-        | Refusal::NotTaken { .. }
         | Refusal::NotReady { .. }
         | Refusal::Transferring
+        | Refusal::NoLeader
+        | Refusal::NotTaken { .. }
         | Refusal::Dropped => ClientError::NoLeader { group },
         Refusal::Late => ClientError::Timeout,
         Refusal::TooLarge { got, most } => {
@@ -58,10 +60,10 @@ pub(super) fn of_refusal(group: GroupId, refusal: Refusal) -> ClientError {
         | Refusal::Unapplied { .. }
         | Refusal::TooManyWaiting { .. }
         | Refusal::LogRetained { .. } => full(FullScope::Group),
-        Refusal::NodeBusy { .. }
-        | Refusal::InboxFull { .. }
-        | Refusal::ForwardsFull { .. }
-        | Refusal::LogRetainedBytes { .. } => full(FullScope::Node),
+        Refusal::NodeBusy { .. } | Refusal::InboxFull { .. } | Refusal::LogRetainedBytes { .. } => {
+            full(FullScope::Node)
+        }
+        Refusal::ForwardsFull { .. } => full(FullScope::Link),
         Refusal::LogFull => Refused::DiskFull.into(),
         Refusal::Overwritten { .. } => Refused::Superseded.into(),
         Refusal::Stopped => Refused::ShuttingDown.into(),
@@ -113,6 +115,8 @@ mod tests {
             UnknownCause::Deadline,
             UnknownCause::LeadershipLost,
             UnknownCause::Stopped,
+            UnknownCause::LinkLost,
+            UnknownCause::ResultTooLarge,
         ] {
             let request_id = Bytes::new();
             let line = proposal(ProposalOutcome::Unknown { request_id, why });
@@ -130,12 +134,16 @@ mod tests {
 
     #[test]
     fn every_refusal_is_told_as_one() {
-        let term = Term::new(3);
+        let (term, leader) = (Term::new(3), raft_host::id::NodeId::new(2));
+        let (waiting, most) = (9, 9);
+        let full = Refusal::ForwardsFull { waiting, most };
         for (refusal, expected) in [
             (Refusal::NotLeader { leader: None }, "-NOLEADER 7"),
             (Refusal::NotReady { term }, "-NOLEADER 7"),
-            (Refusal::NoLeader, "-NOLEADER 7"),
             (Refusal::Transferring, "-NOLEADER 7"),
+            (Refusal::NoLeader, "-NOLEADER 7"),
+            (Refusal::NotTaken { leader }, "-NOLEADER 7"),
+            (full, "-REFUSED LinkFull"),
             (Refusal::Late, "-TIMEOUT"),
             (Refusal::Uncommitted, "-REFUSED GroupFull"),
             (Refusal::LogFull, "-REFUSED DiskFull"),

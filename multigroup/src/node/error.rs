@@ -30,8 +30,8 @@ pub enum NodeError {
     },
     /// An address can't be listened on.
     #[error(
-        "can't listen on `{key}` = {address}: {source}; end the process that has the port, or \
-         choose another address"
+        "can't listen on `{key}` = {address}; end the process that has the port, or choose another \
+         address"
     )]
     Listen {
         /// The key.

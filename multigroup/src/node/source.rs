@@ -331,6 +331,9 @@ fn proposal_status(stats: &Stats) -> ProposalStatus {
         all.committed_total += shard.proposals.committed;
         all.refused_total += shard.proposals.refused;
         all.unknown_total += shard.proposals.unknown;
+        all.forwards_sent_total += shard.core.forwards_sent;
+        all.forwards_taken_total += shard.core.forwards_taken;
+        all.forwards_held_total += shard.core.forwards_held;
     }
     all
 }

@@ -125,6 +125,20 @@ pub enum StoreError {
         /// What is wrong with it.
         source: DecodeError,
     },
+    /// A database holds less than was noted of it: it was replaced, or lost what it held.
+    #[error(
+        "{}: stands at {got}, {} says {expected}; restore the right file, or stop the node and remove          {1} to have the log applied anew", .path.display(), .noted.display()
+    )]
+    Behind {
+        /// The database.
+        path: PathBuf,
+        /// Where it is noted how far databases got.
+        noted: PathBuf,
+        /// What is noted.
+        expected: Index,
+        /// Where it stands.
+        got: Index,
+    },
     /// A command that writes was given to be read with. A fault of the caller.
     #[error("group {group}: a command that writes must go through the log")]
     NotARead {

@@ -14,6 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use raft_host::id::GroupId;
 
+use super::applied_file::AppliedFile;
 use super::digest::{self, Digest};
 use super::error::StoreError;
 use super::group_db::{AppliedEntry, Checkpoint, Committed, GroupDb};
@@ -33,6 +34,9 @@ pub struct StoreOptions {
     pub space: KeySpace,
     /// Databases open at once, at least one.
     pub open_max: usize,
+    /// The file in which it is noted how far each database got, so that the next start need not open
+    /// them; none, and each is opened for it.
+    pub noted: Option<PathBuf>,
 }
 
 impl StoreOptions {
@@ -43,6 +47,7 @@ impl StoreOptions {
             folder,
             space,
             open_max: OPEN_HANDLES_MAX,
+            noted: None,
         }
     }
 }
@@ -54,6 +59,7 @@ pub struct Store {
     space: KeySpace,
     open_max: usize,
     slots: Vec<Slot>,
+    noted: AppliedFile,
     order: Mutex<Order>,
     uses: AtomicU64,
     due: Mutex<BTreeSet<GroupId>>,
@@ -67,6 +73,8 @@ struct Slot {
     unmoved: AtomicU64,
     /// Whether its file is there. One that isn't stands for a group with nothing applied.
     present: AtomicBool,
+    /// How far it got at least, by what was noted; until the file itself is opened.
+    noted: Mutex<Option<Applied>>,
 }
 
 /// The open databases by the use at which each was last put in order.
@@ -90,10 +98,17 @@ impl Store {
             folder,
             space,
             open_max,
+            noted,
         } = options;
         fs::create_dir_all(&folder).map_err(StoreError::io(&folder, "make the folder"))?;
         let slots: Vec<_> = space.all().map(|_| Slot::default()).collect();
         note_present(&folder, &slots)?;
+        let (noted, believed) = AppliedFile::open(noted, space.groups())?;
+        for (slot, applied) in slots.iter().zip(believed) {
+            if slot.present.load(Ordering::Acquire) {
+                *lock(&slot.noted) = applied;
+            }
+        }
         let open_max = open_max.max(1);
         let (order, due) = (Mutex::default(), Mutex::default());
         Ok(Self {
@@ -101,6 +116,7 @@ impl Store {
             space,
             open_max,
             slots,
+            noted,
             order,
             uses: AtomicU64::new(0),
             due,
@@ -121,7 +137,8 @@ impl Store {
         Ok(self.slot(group)?.present.load(Ordering::Acquire))
     }
 
-    /// How far a group's database got: nowhere if it has no file.
+    /// How far a group's database got at least: nowhere if it has no file. Until its file is opened
+    /// for something else, the last batch may be in it and not be told of here.
     ///
     /// # Errors
     /// Those of opening it.
@@ -129,7 +146,11 @@ impl Store {
         if !self.exists(group)? {
             return Ok(Applied::default());
         }
-        self.with(group, |db| Ok(db.applied()))
+        let noted = *lock(&self.slot(group)?.noted);
+        match noted {
+            Some(applied) => Ok(applied),
+            None => self.with(group, |db| Ok(db.applied())),
+        }
     }
 
     /// Applies a batch of committed entries of one group in one transaction: all or nothing.
@@ -145,7 +166,13 @@ impl Store {
         group: GroupId,
         batch: &[Committed],
     ) -> Result<Vec<AppliedEntry>, StoreError> {
-        let effects = self.with(group, |db| db.apply(batch))?;
+        let effects = self.with(group, |db| {
+            let effects = db.apply(batch)?;
+            if !effects.is_empty() {
+                self.noted.note(group, db.applied());
+            }
+            Ok(effects)
+        })?;
         if !effects.is_empty() {
             let unmoved = self.slot(group)?.unmoved.fetch_add(1, Ordering::Relaxed) + 1;
             if unmoved.is_multiple_of(CHECKPOINT_BATCHES) {
@@ -248,6 +275,8 @@ impl Store {
         let slot = self.slot(group)?;
         let mut db = self.lock_slot(group, slot);
         self.close_locked(group, &mut db);
+        *lock(&slot.noted) = None;
+        self.noted.forget(group)?;
         install::install(&self.path_of(group), owner, expected)?;
         slot.present.store(true, Ordering::Release);
         slot.unmoved.store(0, Ordering::Relaxed);
@@ -309,6 +338,7 @@ impl Store {
             Some(open) => open,
             empty => {
                 let opened = GroupDb::open(self.path_of(group), self.owner(group)?)?;
+                self.hold_to_note(slot, &opened, group)?;
                 slot.present.store(true, Ordering::Release);
                 evicted = self.enter(group, now);
                 empty.insert(Box::new(opened))
@@ -321,6 +351,23 @@ impl Store {
         drop(db);
         drop(evicted);
         result
+    }
+
+    /// P1: a file that holds less than was told of it was replaced, or lost pages.
+    fn hold_to_note(&self, slot: &Slot, db: &GroupDb, group: GroupId) -> Result<(), StoreError> {
+        let mut noted = lock(&slot.noted);
+        if let Some(told) = *noted
+            && db.applied().index < told.index
+        {
+            return Err(StoreError::Behind {
+                path: self.path_of(group),
+                noted: self.noted.path().to_owned(),
+                expected: told.index,
+                got: db.applied().index,
+            });
+        }
+        *noted = None;
+        Ok(())
     }
 
     /// Takes a slot's lock. If a user panicked in it, its database is opened anew.

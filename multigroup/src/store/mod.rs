@@ -14,6 +14,7 @@
 //! - S4: no file, however damaged or foreign, makes a call panic or answer wrongly in silence that
 //!   SQLite itself can notice; the error names the file and the way out.
 
+mod applied_file;
 mod digest;
 mod error;
 mod group_db;

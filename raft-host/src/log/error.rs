@@ -131,6 +131,9 @@ pub enum Damage {
     /// A batch isn't of the kind, epoch or size it must be at this place.
     #[error("a batch doesn't belong where it is")]
     Misplaced,
+    /// The file ends where no segment does.
+    #[error("the file ends here, which is too early or too late for a segment")]
+    Length,
     /// What a later batch says was synced isn't there.
     #[error("a batch is missing here, but what lies behind it shows that it was synced")]
     BelowSyncedEnd,

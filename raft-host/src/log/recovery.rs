@@ -105,7 +105,8 @@ fn sectors_of(segment: &SegmentFile) -> Result<u64, OpenError> {
     if fits {
         Ok(segment.bytes / SECTOR_BYTES as u64)
     } else {
-        Err(corrupt(&segment.name(), 0, Damage::Misplaced))
+        let end = segment.bytes / SECTOR_BYTES as u64;
+        Err(corrupt(&segment.name(), end, Damage::Length))
     }
 }
 
@@ -193,7 +194,9 @@ pub(super) fn recover(
             source,
         };
         let file = files.open(name).map_err(io)?;
+        // A part of a sector at the end, left by whoever cut the file, can't hold anything.
         let bytes = file.bytes_len().map_err(io)?;
+        let bytes = bytes - bytes % SECTOR_BYTES as u64;
         let segment = SegmentFile {
             number,
             file,

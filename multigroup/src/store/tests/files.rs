@@ -379,3 +379,52 @@ fn a_group_without_a_file_is_read_as_empty_and_gets_none_by_it() {
     drop(store);
     assert!(open_at(folder.path()).exists(group()).unwrap());
 }
+
+#[test]
+fn what_is_noted_stands_for_a_database_until_it_is_opened() {
+    let folder = TempDir::new().unwrap();
+    let open = || {
+        let options = StoreOptions {
+            noted: Some(folder.path().join("applied")),
+            ..StoreOptions::new(folder.path().join("groups"), space())
+        };
+        Store::open(options).unwrap()
+    };
+    let store = open();
+    store.apply(group(), &[single(1, incr("a"))]).unwrap();
+    let older = fs::read(folder.path().join("applied")).unwrap();
+    store.apply(group(), &[single(2, incr("a"))]).unwrap();
+    drop(store);
+
+    let store = open();
+    assert_eq!(store.applied(group()).unwrap().index, Index::new(2));
+    assert_eq!(store.open_count(), 0);
+    let done = store.apply(group(), &[single(3, incr("a"))]).unwrap();
+    assert_eq!(done.len(), 1);
+    drop(store);
+
+    // A process that was killed between its commit and its note.
+    fs::write(folder.path().join("applied"), older).unwrap();
+    let store = open();
+    assert_eq!(store.applied(group()).unwrap().index, Index::new(1));
+    let again = [2, 3, 4].map(|index| single(index, incr("a")));
+    let done = store.apply(group(), &again).unwrap();
+    assert_eq!(done.len(), 1, "two of them were applied before");
+    drop(store);
+
+    // A database that is older than what was noted of it.
+    let path = open().path_of(group());
+    for ending in ["db", "db-wal", "db-shm"] {
+        fs::remove_file(path.with_extension(ending)).unwrap();
+    }
+    let other = open_at(&folder.path().join("groups"));
+    other.apply(group(), &[single(1, incr("a"))]).unwrap();
+    drop(other);
+    let store = open();
+    let body = Body::Single(Op::Get { key: b("a") });
+    let refused = store.read(group(), &body);
+    assert!(
+        matches!(refused, Err(StoreError::Behind { .. })),
+        "{refused:?}"
+    );
+}
