@@ -243,6 +243,7 @@ pub struct HostConfig {
     shards: u16,
     apply_workers: u16,
     drain_timeout: Duration,
+    holds_logs: bool,
     groups: Vec<GroupConfig>,
 }
 
@@ -276,8 +277,23 @@ impl HostConfig {
             shards,
             apply_workers,
             drain_timeout: Duration::from_millis(host.drain_timeout_ms.into()),
+            holds_logs: false,
             groups,
         })
+    }
+
+    /// The same with every group's log kept until the embedder releases it, as one that copies
+    /// what was committed to somewhere else wants it.
+    #[must_use]
+    pub fn holding_logs(mut self) -> Self {
+        self.holds_logs = true;
+        self
+    }
+
+    /// Whether logs are kept until they are released.
+    #[must_use]
+    pub fn holds_logs(&self) -> bool {
+        self.holds_logs
     }
 
     /// `[raft]`.

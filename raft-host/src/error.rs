@@ -130,6 +130,9 @@ pub enum Refusal {
         /// The bound.
         most: usize,
     },
+    /// The embedder lets no proposals in: it is too far behind with what it owes for those before.
+    #[error("the node is too far behind with what it owes for earlier commands")]
+    Backlogged,
     /// It was handed to Raft, and an entry of another term was committed in its place.
     #[error("another leader's entry was committed at {index}")]
     Overwritten {

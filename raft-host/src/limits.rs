@@ -72,6 +72,10 @@ pub const FORWARDS_MAX: usize = 16_384;
 /// proven without effect. At the bound the refusal is the caller's.
 pub const FORWARD_ATTEMPTS_MAX: u8 = 2;
 
+/// Proposals of one shard that wait until they are let in. As many as callers may have waiting in
+/// the inbox. At the bound they are refused `Backlogged`; their bytes count as unfinished proposals.
+pub const DELAYED_PROPOSALS_MAX: usize = 16_384;
+
 /// Tokens of one peer's forwarded proposals that are remembered, so that one that comes twice is
 /// proposed once. What is older than all of these is taken for known and has no effect.
 pub const FORWARDS_REMEMBERED_MAX: usize = 4096;

@@ -14,8 +14,11 @@ use super::requests::Request;
 use crate::error::{ProposalOutcome, ReadFailed, ReadFailure, Refusal, UnknownCause};
 use crate::id::{GroupId, Index, ReplicaId};
 use crate::limits::CALLER_GRACE;
+use crate::log::api::ReadError;
 use crate::metrics::GroupStatus;
-use crate::proto::host::Forwarding;
+use crate::proto::consensus::CommittedEntries;
+use crate::proto::delayed::Admission;
+use crate::proto::host::{Forwarding, Led};
 
 /// How a command is to be proposed. Its policy is `quorum`: the outcome is there once a majority
 /// has it durably and the leader's state machine has applied it.
@@ -172,10 +175,89 @@ impl Group {
         answer.await.unwrap_or(Err(Refusal::Stopped))
     }
 
+    /// Committed entries from `first` on, as many as fit in `bytes_max` but at least one; none if
+    /// nothing more is committed, or durable here. They are read on the shard's thread, from memory
+    /// unless they are old: whoever reads many asks for little at a time.
+    ///
+    /// # Errors
+    /// [`CommittedFailed`]: the log has forgotten `first`, the disk doesn't give it back, or there is
+    /// no such group here any more.
+    pub async fn committed(
+        &self,
+        first: Index,
+        bytes_max: u64,
+    ) -> Result<CommittedEntries, CommittedFailed> {
+        let (reply, answer) = oneshot::channel();
+        let group = self.id;
+        self.ask(Request::Committed {
+            group,
+            first,
+            bytes_max,
+            reply,
+        })?;
+        let read = answer.await.ok().flatten();
+        let read = read.ok_or(CommittedFailed::Refused(Refusal::NoSuchGroup(group)))?;
+        read.map_err(CommittedFailed::Read)
+    }
+
+    /// Lets the log forget everything up to `through`, where logs are held
+    /// ([`crate::config::HostConfig::holding_logs`]). It counts while this node leads the group.
+    ///
+    /// # Errors
+    /// [`Refusal`] if the shard takes no requests now; it may be said again later.
+    pub fn release_log(&self, through: Index) -> Result<(), Refusal> {
+        let group = self.id;
+        self.ask(Request::ReleaseLog { group, through })
+    }
+
     fn ask(&self, request: Request) -> Result<(), Refusal> {
         let put = self.shard.put_request(request);
         put.map_err(|(_, waiting)| refusal(waiting))
     }
+}
+
+/// One shard of a running host, for what concerns all its groups at once. Clones are the same shard.
+#[derive(Clone, Debug)]
+pub struct GroupsOfShard {
+    shard: Arc<Inbox>,
+}
+
+impl GroupsOfShard {
+    pub(super) fn new(shard: Arc<Inbox>) -> Self {
+        Self { shard }
+    }
+
+    /// Its groups that this node leads.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the shard takes no requests.
+    pub async fn led(&self) -> Result<Vec<Led>, Refusal> {
+        let (reply, answer) = oneshot::channel();
+        let put = self.shard.put_request(Request::Led { reply });
+        put.map_err(|(_, waiting)| refusal(waiting))?;
+        answer.await.map_err(|_| Refusal::Stopped)
+    }
+
+    /// Whether the groups that this node leads take proposals, wherever these were made.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the shard takes no requests.
+    pub fn set_admission(&self, admission: Admission) -> Result<(), Refusal> {
+        let put = self.shard.put_request(Request::SetAdmission(admission));
+        put.map_err(|(_, waiting)| refusal(waiting))
+    }
+}
+
+/// Why committed entries couldn't be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommittedFailed {
+    /// The shard didn't take the question, or has no such group.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The log doesn't give them.
+    #[error(transparent)]
+    Read(ReadError),
 }
 
 pub(super) fn refusal(waiting: Option<usize>) -> Refusal {

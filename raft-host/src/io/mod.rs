@@ -16,9 +16,11 @@ mod requests;
 mod shard;
 mod storage;
 
-pub use crate::proto::host::Forwarding;
+pub use crate::proto::consensus::CommittedEntries;
+pub use crate::proto::delayed::Admission;
+pub use crate::proto::host::{Forwarding, Led};
 pub use failure::HostFailure;
-pub use group::{Consistency, Group, ProposeOptions};
+pub use group::{CommittedFailed, Consistency, Group, GroupsOfShard, ProposeOptions};
 pub use machine::{Applied, Committed, MachineError, MachineFactory, Snapshot, StateMachine};
 pub use node::{CreateError, Final, Host, StartError};
 pub use storage::{Storage, StorageError};

@@ -21,7 +21,7 @@ use transport::{Credentials, Transport};
 
 use super::apply::{ApplyPool, GroupApply};
 use super::failure::{Failing, HostFailure};
-use super::group::{Group, refusal};
+use super::group::{Group, GroupsOfShard, refusal};
 use super::inbound::{AnswerClock, Receiver as FrameReceiver};
 use super::inbox::{Inbox, lock};
 use super::life::Life;
@@ -214,6 +214,7 @@ impl Host {
                     seed: random_bits(),
                 },
                 raft: self.config.raft(),
+                holds_logs: self.config.holds_logs(),
                 inbox: Arc::clone(inbox),
                 log: shard_log,
                 health: self.health.clone(),
@@ -320,6 +321,13 @@ impl Host {
     pub fn group(&self, id: GroupId) -> Group {
         let shard = &self.shards[shard_of(id, self.shards.len())];
         Group::new(id, Arc::clone(&shard.inbox))
+    }
+
+    /// Its shards, each with its groups.
+    #[must_use]
+    pub fn shards(&self) -> Vec<GroupsOfShard> {
+        let inboxes = self.shards.iter().map(|shard| Arc::clone(&shard.inbox));
+        inboxes.map(GroupsOfShard::new).collect()
     }
 
     /// Opens a group that isn't in the configuration. All nodes of its members must do so; it is

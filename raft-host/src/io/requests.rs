@@ -10,8 +10,11 @@ use super::machine::StateMachine;
 use crate::config::GroupConfig;
 use crate::error::{OpenError, ProposalOutcome, ReadFailed, Refusal};
 use crate::id::{GroupId, Index, ReplicaId};
+use crate::log::api::ReadError;
 use crate::metrics::GroupStatus;
-use crate::proto::host::Forwarding;
+use crate::proto::consensus::CommittedEntries;
+use crate::proto::delayed::Admission;
+use crate::proto::host::{Forwarding, Led};
 
 /// A question to a shard, and where the answer goes.
 pub(super) enum Request {
@@ -42,6 +45,21 @@ pub(super) enum Request {
         machine: Box<dyn StateMachine>,
         reply: Sender<Result<(), OpenError>>,
     },
+    Committed {
+        group: GroupId,
+        first: Index,
+        bytes_max: u64,
+        reply: Sender<Option<Result<CommittedEntries, ReadError>>>,
+    },
+    Led {
+        reply: Sender<Vec<Led>>,
+    },
+    /// Nobody waits for an answer to these two.
+    ReleaseLog {
+        group: GroupId,
+        through: Index,
+    },
+    SetAdmission(Admission),
     /// Answered once nothing waits any more, or at `until`, with the number that still does.
     Drain {
         until: Instant,
@@ -57,6 +75,10 @@ impl std::fmt::Debug for Request {
             Self::Transfer { .. } => "Transfer",
             Self::Status { .. } => "Status",
             Self::Create { .. } => "Create",
+            Self::Committed { .. } => "Committed",
+            Self::Led { .. } => "Led",
+            Self::ReleaseLog { .. } => "ReleaseLog",
+            Self::SetAdmission(_) => "SetAdmission",
             Self::Drain { .. } => "Drain",
         })
     }

@@ -65,6 +65,7 @@ pub(super) struct PeerEnd {
 pub(super) struct ShardSetup {
     pub(super) identity: HostIdentity,
     pub(super) raft: RaftConfig,
+    pub(super) holds_logs: bool,
     pub(super) inbox: Arc<Inbox>,
     pub(super) log: ShardLog,
     pub(super) health: HealthReader,
@@ -158,7 +159,10 @@ impl Shard {
     fn open(setup: ShardSetup) -> Result<Self, OpenError> {
         let now = clock::now();
         let nodes = setup.nodes.iter().copied();
-        let core = HostCore::new(setup.raft, setup.identity, nodes, now);
+        let mut core = HostCore::new(setup.raft, setup.identity, nodes, now);
+        if setup.holds_logs {
+            core.hold_logs();
+        }
         let mut shard = Self {
             core,
             identity: setup.identity,

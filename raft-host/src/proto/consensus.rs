@@ -25,7 +25,7 @@ use raft::{ProgressState, RaftState, RawNode, ReadOnlyOption, StateRole, Storage
 
 use self::convert::{from_entry, from_hard_state, from_message, to_conf_change, to_entry};
 use self::log_view::LogView;
-pub use self::types::{BeatRefusal, Heard, Opening, Role, Status, Turn};
+pub use self::types::{BeatRefusal, CommittedEntries, Heard, Opening, Role, Status, Turn};
 use super::wire::{Append, ConfChange, GroupBody, GroupMessage, Header};
 use crate::error::{OpenError, PeerMisbehaved, Refusal};
 use crate::id::{GroupId, Index, ReplicaId, StoreSeq, Term};
@@ -33,7 +33,7 @@ use crate::limits::{
     APPEND_BYTES_MAX, APPENDS_IN_FLIGHT_MAX, APPLY_BYTES_MAX, UNAPPLIED_ENTRIES_MAX,
     UNCOMMITTED_BYTES_MAX,
 };
-use crate::log::api::{Change, EntryKind, GroupLog};
+use crate::log::api::{Change, EntryKind, GroupLog, ReadError};
 
 /// One replica and its part of the log.
 pub struct Replica<L: GroupLog> {
@@ -582,6 +582,38 @@ impl<L: GroupLog> Replica<L> {
             .map(|(_, progress)| progress.matched)
             .min();
         least.filter(|_| leads).map(Index::new)
+    }
+
+    /// Committed entries from `first` on, as many as fit in `bytes_max` but at least one. What the
+    /// log hasn't made durable yet isn't among them, whoever committed it without this replica.
+    ///
+    /// # Errors
+    /// [`ReadError`] when the log has forgotten `first`, or the disk doesn't give it back.
+    pub fn committed(&self, first: Index, bytes_max: u64) -> Result<CommittedEntries, ReadError> {
+        let view = self.raw.store();
+        let before = Index::new(first.to_u64().saturating_sub(1));
+        let end = Index::new(
+            view.readable_end()
+                .min(self.raw.raft.raft_log.committed + 1),
+        );
+        if end < first {
+            let entries = Vec::new();
+            let term_before = Term::default();
+            return Ok(CommittedEntries {
+                term_before,
+                entries,
+            });
+        }
+        let term_before = view.log.term(before)?;
+        let entries = if first < end {
+            view.log.entries(first, end, bytes_max)?
+        } else {
+            Vec::new()
+        };
+        Ok(CommittedEntries {
+            term_before,
+            entries,
+        })
     }
 
     /// Forgets entries up to `through` if that is `least` of them, and says so to the log.

@@ -15,6 +15,7 @@
 mod forwarding;
 mod frames;
 mod groups;
+mod holding;
 mod requests;
 mod turns;
 
@@ -27,6 +28,7 @@ use self::forwarding::ForwardQueue;
 use super::admission::{CampaignGate, Dice, ProposalGate};
 use super::coalesce::Acks;
 use super::consensus::{Replica, Role, SilentLogger, silent_logger};
+use super::delayed::{Admission, DelayedProposals};
 use super::due::Due;
 use super::forward::{Forwards, Seen};
 use super::group_table::{GroupTable, SlotId};
@@ -44,6 +46,7 @@ use crate::id::{
 use crate::log::api::{GroupLog, LogEntry, Mutation};
 
 pub use self::groups::Disposal;
+pub use self::holding::Led;
 pub use self::requests::{Forwarding, LogRoom, Proposal};
 
 /// One of the two lanes of a link.
@@ -228,6 +231,8 @@ pub struct HostStats {
     pub forwards_held: u64,
     /// Proposals of other nodes that came here.
     pub forwards_taken: u64,
+    /// Proposals that had to wait until they were let in.
+    pub proposals_delayed: u64,
     /// Late drivers noticed: their groups were given time to read what had come meanwhile.
     pub stalls: u64,
 }
@@ -254,6 +259,8 @@ struct Group<L: GroupLog> {
     flushed: Index,
     /// What it had applied when it was last asked to become durable for the log's sake.
     flush_asked: Index,
+    /// What the embedder has released of a log that is held.
+    released: Index,
 }
 
 impl<L: GroupLog> Group<L> {
@@ -353,6 +360,10 @@ pub struct HostCore<L: GroupLog> {
     forwards: Forwards,
     remote_waiting: u64,
     log_room: LogRoom,
+    /// Logs forget only what was released.
+    holding: bool,
+    admission: Admission,
+    delayed: DelayedProposals,
     /// Groups led here with reads that need a round.
     reading: BTreeSet<GroupId>,
     read_token: u64,
@@ -425,6 +436,9 @@ impl<L: GroupLog> HostCore<L> {
             forwards: Forwards::default(),
             remote_waiting: 0,
             log_room: LogRoom::Ample,
+            holding: false,
+            admission: Admission::Open,
+            delayed: DelayedProposals::default(),
             reading: BTreeSet::new(),
             read_token: 0,
             next_send: SendId::new(0),
@@ -456,6 +470,7 @@ impl<L: GroupLog> HostCore<L> {
             self.deadlines.next(),
             self.forwards.next_alarm(),
             self.campaigns.next_at(),
+            self.delayed.next_alarm(),
         ];
         let least = alarms.into_iter().flatten().min();
         least.map_or(self.next_round, |at| at.min(self.next_round))

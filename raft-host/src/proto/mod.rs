@@ -9,6 +9,7 @@
 pub mod admission;
 pub mod coalesce;
 pub mod consensus;
+pub mod delayed;
 pub mod due;
 pub mod forward;
 pub mod group_table;

@@ -64,6 +64,15 @@ impl Shard {
                 machine,
                 reply,
             } => answer(reply, self.create_group(now, &config, machine)),
+            Request::Committed {
+                group,
+                first,
+                bytes_max,
+                reply,
+            } => answer(reply, self.core.committed(group, first, bytes_max)),
+            Request::Led { reply } => answer(reply, self.core.led().collect()),
+            Request::ReleaseLog { group, through } => self.core.release_log(now, group, through),
+            Request::SetAdmission(admission) => self.core.set_admission(now, admission),
             Request::Drain { until, reply } => self.drain = Some((until, reply)),
         }
     }
@@ -130,7 +139,13 @@ impl Shard {
                 }
                 Request::Transfer { reply, .. } => answer(reply, Err(Refusal::Stopped)),
                 // Dropped unanswered, they say the same.
-                Request::Status { .. } | Request::Create { .. } | Request::Drain { .. } => {}
+                Request::Status { .. }
+                | Request::Create { .. }
+                | Request::Committed { .. }
+                | Request::Led { .. }
+                | Request::ReleaseLog { .. }
+                | Request::SetAdmission(_)
+                | Request::Drain { .. } => {}
             }
         }
     }

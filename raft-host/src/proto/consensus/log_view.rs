@@ -71,6 +71,11 @@ impl<L: GroupLog> LogView<L> {
         }
     }
 
+    /// Up to here and without it, entries are read from the log itself.
+    pub(super) fn readable_end(&self) -> u64 {
+        self.tail_from()
+    }
+
     fn tail_from(&self) -> u64 {
         self.tail
             .front()

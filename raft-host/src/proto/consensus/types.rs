@@ -90,3 +90,12 @@ pub struct Opening {
     /// The promise to a leader, and the pace of its check of its quorum.
     pub election_timeout: Duration,
 }
+
+/// A part of a group's log that is committed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommittedEntries {
+    /// The term of the entry before the first.
+    pub term_before: Term,
+    /// Consecutive entries; none if nothing more is committed and readable.
+    pub entries: Vec<LogEntry>,
+}

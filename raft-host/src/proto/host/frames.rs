@@ -592,11 +592,7 @@ impl<L: GroupLog> HostCore<L> {
         }
         // Never beyond what the follower has acked (H4, safety 7).
         let commit = status.commit.min(group.replica.matched(member.replica)?);
-        let retain_after = group
-            .replica
-            .matched_by_all()
-            .unwrap_or_default()
-            .min(commit);
+        let retain_after = self.may_forget(group).unwrap_or_default().min(commit);
         let (from, to, term) = (group.replica.id(), member.replica, status.term);
         Some((
             Beat {

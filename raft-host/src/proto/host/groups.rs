@@ -70,6 +70,7 @@ impl<L: GroupLog> HostCore<L> {
             retain_after: Index::new(0),
             flushed: Index::new(0),
             flush_asked: Index::new(0),
+            released: Index::new(0),
         };
         let slot = self.groups.insert(spec.group, group);
         let slot = slot.ok_or(OpenError::TooManyGroups {
@@ -88,6 +89,7 @@ impl<L: GroupLog> HostCore<L> {
         };
         self.fail_waiting(slot, UnknownCause::Stopped, ReadFailure::Stopped);
         self.stop_forwards(Some(id));
+        self.stop_delayed(Some(id));
         self.groups.remove(id);
         self.reading.remove(&id);
         for peer in self.peers.values_mut() {
@@ -157,6 +159,7 @@ impl<L: GroupLog> HostCore<L> {
             self.on_expired(slot, what);
         }
         self.expire_forwards();
+        self.expire_delayed();
     }
 
     fn rounds_fall_due(&mut self) {
@@ -265,6 +268,7 @@ impl<L: GroupLog> HostCore<L> {
     pub fn stop(&mut self) {
         self.stopped = true;
         self.stop_forwards(None);
+        self.stop_delayed(None);
         let slots: Vec<_> = self.groups.iter().map(|(_, slot)| slot).collect();
         for slot in slots {
             self.fail_waiting(slot, UnknownCause::Stopped, ReadFailure::Stopped);

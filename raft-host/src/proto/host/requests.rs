@@ -12,6 +12,7 @@ use crate::limits::{
 };
 use crate::log::api::{GroupLog, Mutation};
 use crate::proto::consensus::{Role, Turn};
+use crate::proto::delayed::Admission;
 use crate::proto::group_table::SlotId;
 use crate::proto::reads::Reader;
 use crate::proto::waiters::{Expiring, Proposer, Waiter};
@@ -106,6 +107,9 @@ impl<L: GroupLog> HostCore<L> {
         if status.role != Role::Leader {
             let leader = status.leader.and_then(|leader| found.node_of(leader));
             return Err(Refusal::NotLeader { leader });
+        }
+        if self.admission != Admission::Open {
+            return self.delay(slot, who, (data, context), deadline);
         }
         if let LogRoom::Spent(refusal) = self.log_room {
             return Err(refusal);
@@ -371,13 +375,18 @@ impl<L: GroupLog> HostCore<L> {
         self.compact(slot);
     }
 
-    /// Compacts what neither this node's state machine nor any member's log needs.
+    /// Compacts what neither this node's state machine nor any member's log needs, and, where logs
+    /// are held, what was released.
     pub(super) fn compact(&mut self, slot: SlotId) {
         let low = self.log_room != LogRoom::Ample;
+        let all = self
+            .groups
+            .at(slot)
+            .and_then(|group| self.may_forget(group));
         let Some(found) = self.groups.at_mut(slot) else {
             return;
         };
-        if let Some(all) = found.replica.matched_by_all() {
+        if let Some(all) = all {
             found.retain_after = found.retain_after.max(all);
         }
         let applied = found.replica.status().applied;

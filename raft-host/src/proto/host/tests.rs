@@ -7,6 +7,7 @@
 mod elections;
 mod faults;
 mod forwarding;
+mod holding;
 mod retention;
 mod rounds;
 mod world;

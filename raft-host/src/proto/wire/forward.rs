@@ -172,6 +172,7 @@ fn put_refusal(buf: &mut Vec<u8>, refusal: Refusal) {
         Refusal::NotTaken { leader } => put(21, &[leader.to_u32().into()]),
         Refusal::LogRetainedBytes { retained, most } => put(23, &[retained, most]),
         Refusal::ForwardsFull { waiting, most } => put(22, &[waiting as u64, most as u64]),
+        Refusal::Backlogged => put(24, &[]),
     }
 }
 
@@ -237,6 +238,7 @@ fn read_refusal(reader: &mut Reader) -> Result<Refusal, WireError> {
             waiting: size(reader)?,
             most: size(reader)?,
         },
+        24 => Refusal::Backlogged,
         _ => return Err(WireError::BadFlag { at }),
     })
 }
