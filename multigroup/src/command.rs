@@ -4,7 +4,7 @@
 //! Left to others: who answers (`resp`), where (`keyspace`, the host), and with what effect
 //! (`store`). A command that was parsed keeps every bound of `limits.rs`.
 
-mod codec;
+pub(crate) mod codec;
 mod entry;
 mod outcome;
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The store: commands, databases, fronts and the command line.
 
 pub mod admin;
+pub mod archive;
 pub mod certificates;
 pub mod cli;
 pub mod cluster;

@@ -240,3 +240,59 @@ pub const VERIFY_SETTLE: Duration = Duration::from_secs(30);
 /// Groups that an online verification asks for at once: as many as nodes digest at once, and some
 /// that wait meanwhile for a node that is slow.
 pub const VERIFY_GROUPS_AT_ONCE: usize = 8;
+
+/// Bytes of the segments of one object that the archive's publisher aims at: few objects, and what
+/// it holds in memory. At the bound the object is published and the rest goes into the next.
+pub const ARCHIVE_OBJECT_BYTES: u64 = 8 * 1024 * 1024;
+
+/// Bytes of the segments of one object that a reader takes. A larger one is refused by name.
+pub const ARCHIVE_OBJECT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+const _: () = assert!(ARCHIVE_OBJECT_BYTES * 4 <= ARCHIVE_OBJECT_BYTES_MAX);
+
+/// Bytes of a note or a command that a reader takes. The host's own bound is far below. A longer one
+/// is refused by name.
+pub const ARCHIVED_ENTRY_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Bytes of one group's entries that are read at once for the archive, on the group's shard. More
+/// are read in the next step.
+pub const ARCHIVE_READ_BYTES: u64 = 256 * 1024;
+
+/// Bytes that are read of an object for its header and directory: room for 1,169 groups. A longer
+/// directory costs a second read.
+pub const ARCHIVE_HEAD_BYTES: u64 = 64 * 1024;
+
+/// Objects of one folder of the archive, so that no folder grows without end.
+pub const ARCHIVE_BLOCK_OBJECTS: u64 = 4096;
+
+/// Objects of a node from one manifest to its next: what a node that starts reads at most of each.
+pub const ARCHIVE_MANIFEST_EVERY: u64 = 64;
+
+/// Nodes that a manifest may name, those that have left included. One with more is refused by name.
+pub const ARCHIVE_NODES_MAX: u32 = 4096;
+
+/// How long the object store may take for one thing. At the bound it is counted as failed and tried
+/// again.
+pub const ARCHIVE_STORE_PATIENCE: Duration = Duration::from_secs(20);
+
+/// The first and the longest wait between two tries when the object store fails; it doubles from
+/// one to the other.
+pub const ARCHIVE_RETRY_WAIT: (Duration, Duration) =
+    (Duration::from_millis(100), Duration::from_secs(5));
+
+/// How long a node that stops goes on publishing what is committed. At the bound the rest is left to
+/// the next leaders, or to the next start.
+pub const ARCHIVE_FAREWELL: Duration = Duration::from_secs(5);
+
+/// How often it is looked at least whether the archive lags, and at most when writes report it.
+pub const ARCHIVE_GATE_INTERVALS: (Duration, Duration) =
+    (Duration::from_millis(500), Duration::from_millis(20));
+
+/// Groups whose logs are read at once for the archive: one turn of a shard. More wait in turn.
+pub const ARCHIVE_READS: usize = 32;
+
+/// Entries that a group is archived further before its log is released up to there: as many as
+/// compaction must be able to drop before it is worth a record.
+pub const ARCHIVE_RELEASE_ENTRIES: u64 = 256;
+
+/// Faults of an archive that are told one by one; the rest is counted.
+pub const ARCHIVE_FAULTS_TOLD: usize = 10;

@@ -4,13 +4,15 @@
 //!
 //! Starting: what the configuration asks for is checked, the three addresses are taken, the data
 //! folder is claimed, the log is read, and only then are clients served. Stopping: clients are told
-//! to go, what they asked for is answered, the admin port closes, the host drains and ends, the last
-//! status is written. A host that fails by itself ends the node with its reason.
+//! to go, what they asked for is answered, the archive gets the rest, the admin port closes, the host
+//! drains and ends, the last status is written. A host that fails by itself ends the node with its
+//! reason.
 //!
 //! Leaves to others: signals, exit codes and words for them (`cli/node.rs`), everything that the
 //! parts do.
 
 mod answers;
+mod archiving;
 mod error;
 mod folder;
 mod handler;
@@ -38,6 +40,7 @@ use transport::io::clock;
 pub use self::error::{NodeError, SettingError};
 pub use self::folder::{cluster_folder, final_status_path, pid_path};
 
+use self::archiving::{ArchiveTasks, Archiving};
 use self::folder::PidFile;
 use self::handler::{Handler, Introduction};
 use self::machine::{Checkpointer, Machines};
@@ -93,6 +96,7 @@ pub async fn run(
     listening: impl FnOnce(&Listening),
 ) -> Result<(), NodeError> {
     let setup = Setup::of(&config)?;
+    let archiving = Archiving::of(&config)?;
     handles::ensure(config.space().groups())?;
     let credentials = Credentials::load(&setup.tls, &setup.identity, clock::wall())?;
     let ports = Ports::take(&config).await?;
@@ -104,13 +108,15 @@ pub async fn run(
     };
     let store = Arc::new(Store::open(store)?);
     let groups = config.space().groups();
-    let (machines, checkpointer) =
-        Machines::start(Arc::clone(&store), groups).map_err(NodeError::Thread)?;
+    let archive = archiving.as_ref().map(|it| Arc::clone(&it.shared));
+    let started = Machines::start(Arc::clone(&store), groups, archive.clone());
+    let (machines, checkpointer) = started.map_err(NodeError::Thread)?;
     let source = Source::new(
         config.clone(),
         Arc::clone(&store),
         machines.clone(),
         credentials.clone(),
+        archive,
     );
     let node = Starting {
         config,
@@ -118,6 +124,7 @@ pub async fn run(
         store,
         machines,
         checkpointer,
+        archiving,
         source: Arc::new(source),
     };
     node.run(setup, credentials, ports, stop, listening).await
@@ -176,6 +183,7 @@ struct Starting {
     store: Arc<Store>,
     machines: Machines,
     checkpointer: Checkpointer,
+    archiving: Option<Archiving>,
     source: Arc<Source>,
 }
 
@@ -185,6 +193,7 @@ struct Serving {
     clients: JoinHandle<Served>,
     tell_admin: watch::Sender<bool>,
     admin: JoinHandle<AdminServed>,
+    archive: Option<ArchiveTasks>,
 }
 
 impl Starting {
@@ -218,7 +227,7 @@ impl Starting {
         };
         let failure = host.failure();
         let peer = host.local_addr().unwrap_or(peer);
-        let handler = self.begin(host, client_at);
+        let (handler, archive) = self.begin(host, client_at);
         let (tell_clients, clients_told) = watch::channel(false);
         let space = self.config.space();
         let clients = tokio::spawn(resp::serve(client, handler, space, clients_told));
@@ -234,6 +243,7 @@ impl Starting {
             clients,
             tell_admin,
             admin,
+            archive,
         };
         self.serve(serving, stop, failure).await
     }
@@ -264,7 +274,7 @@ impl Starting {
     }
 
     /// Hands the host's groups to those who speak for them.
-    fn begin(&self, host: Host, client: SocketAddr) -> Arc<Handler> {
+    fn begin(&self, host: Host, client: SocketAddr) -> (Arc<Handler>, Option<ArchiveTasks>) {
         let groups: Vec<_> = self
             .config
             .space()
@@ -289,8 +299,12 @@ impl Starting {
             self.config.dedup_window_ms(),
             introduction,
         );
+        let archive = self.archiving.as_ref().zip(self.source.incarnation());
+        let archive = archive.map(|(archiving, incarnation)| {
+            archiving.start(&self.config, &host, &groups, incarnation)
+        });
         self.source.begin(Arc::new(host), groups);
-        Arc::new(handler)
+        (Arc::new(handler), archive)
     }
 
     async fn serve(
@@ -318,6 +332,9 @@ impl Starting {
                 self.source.announce_stop();
                 serving.clients.abort();
                 serving.admin.abort();
+                if let Some(archive) = serving.archive {
+                    archive.abort();
+                }
                 self.machines.stop();
                 Err(NodeError::Failed {
                     node: self.config.node(),
@@ -336,10 +353,14 @@ impl Starting {
             clients,
             tell_admin,
             admin,
+            archive,
         } = serving;
         tell_clients.send_replace(true);
         if let Err(error) = clients.await {
             warn!(%error, "the front for clients panicked");
+        }
+        if let Some(archive) = archive {
+            archive.stop().await;
         }
         tell_admin.send_replace(true);
         if let Err(error) = admin.await {

@@ -9,8 +9,9 @@
 //! - V3: a replica counts only if at least one value and an applied index above 0 were read from
 //!   it.
 //!
-//! Archive positions are not compared yet, since nothing publishes any: their count is 0.
+//! Of a cluster without an archive no positions are compared, and their count is 0.
 
+mod archived;
 mod compare;
 mod ledger;
 mod offline;
@@ -21,6 +22,7 @@ mod scratch;
 #[cfg(test)]
 mod tests;
 
+pub use self::archived::{Positions, archive_positions, archived_online};
 pub use self::ledger::{Account, accounts};
 pub use self::offline::{StoppedNode, VerifyError, offline};
 pub use self::online::{Answered, RunningNode, online};

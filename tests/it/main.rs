@@ -4,6 +4,7 @@
     reason = "a test picks the one event it waits for out of all that may come"
 )]
 
+mod archive;
 mod certificates;
 mod cluster;
 mod example;

@@ -230,6 +230,40 @@ fn write_node(status: &Status, out: &mut Exposition) {
             "How long ago something was published.",
             age,
         );
+        for (name, kind, help, number) in [
+            (
+                "multigroup_archive_writes_held",
+                Gauge,
+                "Whether writes wait, or are refused, because too much lags.",
+                u64::from(archive.writes_held),
+            ),
+            (
+                "multigroup_archive_groups_stopped",
+                Gauge,
+                "Groups whose archive and log contradict each other.",
+                archive.groups_stopped,
+            ),
+            (
+                "multigroup_archive_objects_total",
+                Counter,
+                "Objects published.",
+                archive.objects_total,
+            ),
+            (
+                "multigroup_archive_published_bytes_total",
+                Counter,
+                "Bytes published.",
+                archive.bytes_total,
+            ),
+            (
+                "multigroup_archive_failures_total",
+                Counter,
+                "Tries that the object store failed.",
+                archive.failures_total,
+            ),
+        ] {
+            one(out, name, kind, help, number);
+        }
     }
     if let Ok(lapses) = OffsetDateTime::parse(&status.tls.cert_not_after, &Rfc3339) {
         let lapses = lapses.unix_timestamp() as f64;

@@ -344,7 +344,7 @@ pub struct LogStatus {
 }
 
 /// The archive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArchiveStatus {
     /// Groups of which all is there.
     pub groups_current: u64,
@@ -352,6 +352,27 @@ pub struct ArchiveStatus {
     pub lag_bytes: u64,
     /// How long ago something was published.
     pub last_publish_age_ms: u64,
+    /// Whether writes to the groups led here wait, or are refused, because too much lags.
+    #[serde(default)]
+    pub writes_held: bool,
+    /// Objects that this node has published since it started.
+    #[serde(default)]
+    pub objects_total: u64,
+    /// Their bytes.
+    #[serde(default)]
+    pub bytes_total: u64,
+    /// Tries that the object store failed.
+    #[serde(default)]
+    pub failures_total: u64,
+    /// Why the last try failed, until one succeeds.
+    #[serde(default)]
+    pub failing: Option<String>,
+    /// Groups for which nothing more is published, since archive and log contradict each other.
+    #[serde(default)]
+    pub groups_stopped: u64,
+    /// The first of them, and why.
+    #[serde(default)]
+    pub first_stopped: Option<String>,
 }
 
 /// The node's certificate.
@@ -394,6 +415,10 @@ pub struct GroupStatus {
     pub applied_index: u64,
     /// Whether it sleeps.
     pub sleeping: bool,
+    /// The last entry up to which it is archived, as far as this node has seen; none if the archive
+    /// is off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archived_index: Option<u64>,
 }
 
 /// `GET /groups`.

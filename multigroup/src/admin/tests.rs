@@ -158,6 +158,7 @@ impl StatusSource for Source {
             commit_index: 9,
             applied_index: 8,
             sleeping: false,
+            archived_index: None,
         };
         (first..GROUPS).take(limit).map(group).collect()
     }

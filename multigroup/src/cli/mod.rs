@@ -5,6 +5,7 @@
 //! Results go to stdout, or as JSON to the file that `--json` names; everything else goes to
 //! stderr. A reader that closes stdout early ends the command without a word.
 
+mod archive;
 mod certs;
 mod cluster;
 pub(crate) mod durable;
@@ -59,6 +60,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Archive(archive::Archive),
     Certs(certs::Certs),
     Cluster(cluster::Cluster),
     Groups(groups::Groups),
@@ -114,6 +116,7 @@ fn dispatch(arguments: Arguments, out: &mut dyn Write) -> Result<(), Failure> {
     start_log(arguments.log_format)?;
     match arguments.command {
         _ if arguments.version => version::print(arguments.json.as_ref(), out),
+        Some(Command::Archive(command)) => command.run(out),
         Some(Command::Certs(command)) => command.run(out),
         Some(Command::Cluster(command)) => command.run(out),
         Some(Command::Groups(command)) => command.run(out),

@@ -19,12 +19,14 @@ use super::failure::Failure;
 use super::json::Target;
 use super::load::{chain, configs_of, of_ledger};
 use super::progress::Display;
+use crate::archive::ArchiveUrl;
 use crate::cluster::ClusterFolder;
 use crate::config::Config;
 use crate::keyspace::KeySpace;
 use crate::load::read_ledger;
 use crate::verify::{
-    Account, Report, RunningNode, StoppedNode, VerifyError, accounts, offline, online,
+    Account, Report, RunningNode, StoppedNode, VerifyError, accounts, archive_positions,
+    archived_online, offline, online,
 };
 
 /// Between two notes of progress.
@@ -52,6 +54,8 @@ pub(super) struct Subject {
     configs: Vec<Config>,
     space: KeySpace,
     accounts: Vec<Account>,
+    /// Where the nodes publish, if they do.
+    archive: Option<ArchiveUrl>,
 }
 
 /// What was found, and whom nobody could ask.
@@ -100,6 +104,7 @@ impl Subject {
                 folder.config(other.node()).display()
             )));
         }
+        let archive = archive_of(first)?;
         let ledger = read_ledger(dir).map_err(of_ledger)?;
         let accounts = accounts(&ledger, space);
         Ok(Self {
@@ -107,6 +112,7 @@ impl Subject {
             configs,
             space,
             accounts,
+            archive,
         })
     }
 
@@ -126,6 +132,13 @@ impl Subject {
         let asking = online(&nodes, self.space, &self.accounts, |done| {
             display.show(done, groups, &format!("{done} of {groups} groups"));
         });
+        let asking = async {
+            let mut answered = asking.await;
+            if let Some(url) = &self.archive {
+                archived_online(url, &nodes, &mut answered).await;
+            }
+            answered
+        };
         let answered = tokio::select! {
             biased;
             _ = tokio::signal::ctrl_c() => None,
@@ -179,9 +192,16 @@ impl Subject {
             Arc::new(AtomicBool::new(false)),
         );
         let (space, accounts) = (self.space, self.accounts.clone());
+        let archive = match &self.archive {
+            Some(url) => Some(archive_positions(url).await),
+            None => None,
+        };
         let mut work = {
             let (done, stop) = (Arc::clone(&done), Arc::clone(&stop));
-            tokio::task::spawn_blocking(move || offline(&nodes, space, &accounts, &done, &stop))
+            tokio::task::spawn_blocking(move || {
+                let archive = archive.as_ref();
+                offline(&nodes, space, &accounts, archive, &done, &stop)
+            })
         };
         let groups = u64::from(space.groups());
         let mut display = Display::new("verify");
@@ -212,6 +232,14 @@ impl Subject {
             self.folder.root().display()
         ))
     }
+}
+
+/// The archive that a node's configuration names.
+fn archive_of(config: &Config) -> Result<Option<ArchiveUrl>, Failure> {
+    let archive = config.raw().archive.as_ref();
+    let url = archive.map(|archive| archive.url.parse::<ArchiveUrl>());
+    let url = url.transpose();
+    url.map_err(|error| Failure::usage(format!("{error}; correct archive.url")))
 }
 
 fn stopped() -> Failure {

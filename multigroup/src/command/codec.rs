@@ -59,32 +59,32 @@ pub enum DecodeError {
 }
 
 /// Takes fields off the front of what is left.
-pub(super) struct Reader {
+pub(crate) struct Reader {
     rest: Bytes,
 }
 
 impl Reader {
-    pub(super) fn new(bytes: Bytes) -> Self {
+    pub(crate) fn new(bytes: Bytes) -> Self {
         Self { rest: bytes }
     }
 
-    pub(super) fn byte(&mut self) -> Result<u8, DecodeError> {
+    pub(crate) fn byte(&mut self) -> Result<u8, DecodeError> {
         self.rest.try_get_u8().map_err(|_| DecodeError::Truncated)
     }
 
-    pub(super) fn u32(&mut self) -> Result<u32, DecodeError> {
+    pub(crate) fn u32(&mut self) -> Result<u32, DecodeError> {
         self.rest
             .try_get_u32_le()
             .map_err(|_| DecodeError::Truncated)
     }
 
-    pub(super) fn u64(&mut self) -> Result<u64, DecodeError> {
+    pub(crate) fn u64(&mut self) -> Result<u64, DecodeError> {
         self.rest
             .try_get_u64_le()
             .map_err(|_| DecodeError::Truncated)
     }
 
-    pub(super) fn varint(&mut self) -> Result<u64, DecodeError> {
+    pub(crate) fn varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -104,13 +104,13 @@ impl Reader {
         })
     }
 
-    pub(super) fn signed(&mut self) -> Result<i64, DecodeError> {
+    pub(crate) fn signed(&mut self) -> Result<i64, DecodeError> {
         let zigzag = self.varint()?;
         Ok(((zigzag >> 1) as i64) ^ -((zigzag & 1) as i64))
     }
 
     /// A count of items of at least one byte each, so that it can't exceed what is left.
-    pub(super) fn count(&mut self, field: &'static str, max: usize) -> Result<usize, DecodeError> {
+    pub(crate) fn count(&mut self, field: &'static str, max: usize) -> Result<usize, DecodeError> {
         let got = self.varint()?;
         let count = usize::try_from(got).ok().filter(|count| *count <= max);
         let count = count.ok_or(DecodeError::Bound {
@@ -124,12 +124,12 @@ impl Reader {
         Ok(count)
     }
 
-    pub(super) fn bytes(&mut self, field: &'static str, max: usize) -> Result<Bytes, DecodeError> {
+    pub(crate) fn bytes(&mut self, field: &'static str, max: usize) -> Result<Bytes, DecodeError> {
         let length = self.count(field, max)?;
         Ok(self.rest.split_to(length))
     }
 
-    pub(super) fn end(self) -> Result<(), DecodeError> {
+    pub(crate) fn end(self) -> Result<(), DecodeError> {
         match self.rest.len() {
             0 => Ok(()),
             bytes => Err(DecodeError::Trailing { bytes }),
@@ -137,7 +137,7 @@ impl Reader {
     }
 }
 
-pub(super) fn put_varint(out: &mut BytesMut, mut value: u64) {
+pub(crate) fn put_varint(out: &mut BytesMut, mut value: u64) {
     while value >= 0x80 {
         out.put_u8((value as u8) | 0x80);
         value >>= 7;
@@ -145,11 +145,11 @@ pub(super) fn put_varint(out: &mut BytesMut, mut value: u64) {
     out.put_u8(value as u8);
 }
 
-pub(super) fn put_signed(out: &mut BytesMut, value: i64) {
+pub(crate) fn put_signed(out: &mut BytesMut, value: i64) {
     put_varint(out, ((value << 1) ^ (value >> 63)) as u64);
 }
 
-pub(super) fn put_bytes(out: &mut BytesMut, bytes: &[u8]) {
+pub(crate) fn put_bytes(out: &mut BytesMut, bytes: &[u8]) {
     put_varint(out, bytes.len() as u64);
     out.put_slice(bytes);
 }

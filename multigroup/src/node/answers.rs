@@ -65,6 +65,7 @@ pub(super) fn of_refusal(group: GroupId, refusal: Refusal) -> ClientError {
         }
         Refusal::ForwardsFull { .. } => full(FullScope::Link),
         Refusal::LogFull => Refused::DiskFull.into(),
+        Refusal::Backlogged => Refused::ArchiveLag.into(),
         Refusal::Overwritten { .. } => Refused::Superseded.into(),
         Refusal::Stopped => Refused::ShuttingDown.into(),
         Refusal::NoSuchGroup(_)
@@ -147,6 +148,7 @@ mod tests {
             (Refusal::Late, "-TIMEOUT"),
             (Refusal::Uncommitted, "-REFUSED GroupFull"),
             (Refusal::LogFull, "-REFUSED DiskFull"),
+            (Refusal::Backlogged, "-REFUSED ArchiveLag"),
             (Refusal::Stopped, "-REFUSED ShuttingDown"),
         ] {
             let told = line(&of_proposal(GROUP, None, ProposalOutcome::Refused(refusal)));

@@ -182,6 +182,9 @@ pub enum SettingError {
         /// What to do.
         remedy: &'static str,
     },
+    /// The archive can't be there.
+    #[error("`archive.url` is refused")]
+    Archive(#[source] Box<crate::archive::ArchiveError>),
     /// The links refuse it.
     #[error("`[transport]` is refused")]
     Transport(#[from] transport::config::ConfigError),

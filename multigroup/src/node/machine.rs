@@ -19,6 +19,7 @@ use raft_host::id::{GroupId, Index};
 use raft_host::io::{Applied, Committed, MachineError, MachineFactory, StateMachine};
 use tracing::{error, warn};
 
+use crate::archive;
 use crate::limits::{CHECKPOINTS_WAITING_MAX, DISK_FULL_PAUSE, EMPTY_ENTRIES_HELD_MAX};
 use crate::store::{self, Checkpoint, Digest, Effect, Store, StoreError};
 
@@ -51,6 +52,8 @@ struct Shared {
     groups: Vec<Standing>,
     stopping: AtomicBool,
     disk_full: AtomicBool,
+    /// Counts what is applied and not archived, if there is an archive.
+    archive: Option<Arc<archive::Shared>>,
 }
 
 impl Shared {
@@ -74,12 +77,17 @@ pub(super) struct Checkpointer(JoinHandle<()>);
 
 impl Machines {
     /// Begins with what the store holds.
-    pub(super) fn start(store: Arc<Store>, groups: u32) -> std::io::Result<(Self, Checkpointer)> {
+    pub(super) fn start(
+        store: Arc<Store>,
+        groups: u32,
+        archive: Option<Arc<archive::Shared>>,
+    ) -> std::io::Result<(Self, Checkpointer)> {
         let shared = Arc::new(Shared {
             store,
             groups: (0..groups).map(|_| Standing::default()).collect(),
             stopping: AtomicBool::new(false),
             disk_full: AtomicBool::new(false),
+            archive,
         });
         let (checkpoints, asked) = sync_channel(CHECKPOINTS_WAITING_MAX);
         let machines = Self {
@@ -136,6 +144,9 @@ impl Machines {
         if let Some(standing) = self.shared.standing(group) {
             let (in_file, applied) = (applied.index, applied.index);
             *standing.marks() = Marks { in_file, applied };
+        }
+        if let Some(archive) = &self.shared.archive {
+            archive.ledger.opened(group, applied.index);
         }
         Ok(GroupMachine {
             group,
@@ -226,6 +237,12 @@ impl GroupMachine {
         marks.in_file = in_file.unwrap_or(marks.in_file);
     }
 
+    fn count(&self, batch: &[Committed]) {
+        if let Some(archive) = &self.machines.shared.archive {
+            archive.ledger.applied(self.group, batch);
+        }
+    }
+
     /// M1.
     fn hold(&mut self, batch: &[Committed]) -> bool {
         let bare = batch.iter().all(|entry| entry.command.is_empty());
@@ -268,6 +285,7 @@ impl StateMachine for GroupMachine {
         if self.hold(batch) {
             self.applied = now;
             self.note(None);
+            self.count(batch);
             return Ok(vec![Bytes::new(); batch.len()]);
         }
         let mut entries = std::mem::take(&mut self.held);
@@ -275,6 +293,7 @@ impl StateMachine for GroupMachine {
         let effects = self.write(&entries).map_err(MachineError::failed)?;
         self.applied = now;
         self.note(Some(now.index));
+        self.count(batch);
         if let Some(due) = self.machines.shared.store.take_checkpoint_due() {
             self.machines.ask_checkpoint(due);
         }

@@ -66,10 +66,6 @@ fn refuse_what_is_not_offered(config: &Config) -> Result<(), SettingError> {
     if raw.client.tls {
         return not_offered("client.tls", "true".to_owned(), "set it to false");
     }
-    if let Some(archive) = &raw.archive {
-        let remedy = "remove `[archive]`";
-        return not_offered("archive.url", archive.url.clone(), remedy);
-    }
     match config.policy() {
         Policy::Quorum => Ok(()),
         Policy::Coherent | Policy::AtLeast(_) => not_offered(
@@ -133,12 +129,13 @@ fn host(config: &Config) -> Result<HostConfig, SettingError> {
     };
     let groups = config.space().all();
     let groups = groups.map(|group| GroupConfig::spread(group, &nodes));
-    Ok(HostConfig::new(
-        raft.try_into()?,
-        log(config)?,
-        shell,
-        groups.collect(),
-    )?)
+    let host = HostConfig::new(raft.try_into()?, log(config)?, shell, groups.collect())?;
+    // What isn't archived yet is in the logs alone.
+    Ok(if config.raw().archive.is_some() {
+        host.holding_logs()
+    } else {
+        host
+    })
 }
 
 /// The log's cap is its usual one, or as many segments as can be listed if they are small.
@@ -259,12 +256,13 @@ mod tests {
             policy.contains("`commit_wait.policy` = at-least:2"),
             "{policy}"
         );
+    }
+
+    #[test]
+    fn with_an_archive_logs_are_held() {
         let archive = "file:///tmp/a".to_owned();
-        let archive = of(|raw| raw.archive = Some(crate::config::RawArchive::at(archive)));
-        let archive = archive.unwrap_err().to_string();
-        assert!(
-            archive.contains("`archive.url` = file:///tmp/a"),
-            "{archive}"
-        );
+        let with = of(|raw| raw.archive = Some(crate::config::RawArchive::at(archive)));
+        assert!(with.unwrap().host.holds_logs());
+        assert!(!of(|_| ()).unwrap().host.holds_logs());
     }
 }

@@ -26,6 +26,7 @@ use crate::admin::{
     ProposalStatus, ReplicaFault, ReplicaState, RoundStatus, STATUS_SCHEMA, Status, StatusSource,
     TlsStatus, Unfit, lane_statuses,
 };
+use crate::archive;
 use crate::certificates::rfc3339;
 use crate::config::Config;
 use crate::limits::{CATCH_UP_INTERVAL, GROUP_QUESTIONS_MAX};
@@ -47,6 +48,7 @@ pub(super) struct Source {
     store: Arc<Store>,
     machines: Machines,
     credentials: Credentials,
+    archive: Option<Arc<archive::Shared>>,
     /// When the revocation list was issued, if there is one.
     list_issued: Option<OffsetDateTime>,
     incarnation: OnceLock<Incarnation>,
@@ -63,6 +65,7 @@ impl Source {
         store: Arc<Store>,
         machines: Machines,
         credentials: Credentials,
+        archive: Option<Arc<archive::Shared>>,
     ) -> Self {
         let list = config.raw().tls.crl.as_deref();
         Self {
@@ -71,6 +74,7 @@ impl Source {
             store,
             machines,
             credentials,
+            archive,
             incarnation: OnceLock::new(),
             groups: OnceLock::new(),
             phase: Mutex::new(Phase::Starting),
@@ -87,6 +91,11 @@ impl Source {
     pub(super) fn name(&self, incarnation: Incarnation) {
         // It is named once.
         let _ = self.incarnation.set(incarnation);
+    }
+
+    /// The data folder's identity, once it is known.
+    pub(super) fn incarnation(&self) -> Option<Incarnation> {
+        self.incarnation.get().copied()
     }
 
     /// Speaks for a host from now on, and its groups, which are all of the key space.
@@ -216,7 +225,7 @@ impl Source {
                 ..CommitWaitStatus::default()
             },
             log: LogStatus::default(),
-            archive: None,
+            archive: self.archive.as_ref().map(|archive| archive.status()),
             tls: self.tls(),
             rounds: RoundStatus::default(),
             proposals: ProposalStatus::default(),
@@ -261,7 +270,11 @@ async fn ask_all(groups: impl Iterator<Item = Group>) -> Vec<Option<metrics::Gro
     answers
 }
 
-fn group_status(group: GroupId, status: &metrics::GroupStatus) -> GroupStatus {
+fn group_status(
+    group: GroupId,
+    status: &metrics::GroupStatus,
+    archived_index: Option<u64>,
+) -> GroupStatus {
     GroupStatus {
         group: group.to_u64(),
         role: match status.role {
@@ -274,6 +287,7 @@ fn group_status(group: GroupId, status: &metrics::GroupStatus) -> GroupStatus {
         commit_index: status.commit.to_u64(),
         applied_index: status.applied.to_u64(),
         sleeping: false,
+        archived_index,
     }
 }
 
@@ -378,7 +392,9 @@ impl StatusSource for Source {
         for chunk in page.chunks(GROUP_QUESTIONS_MAX) {
             let answers = ask_all(chunk.iter().cloned()).await;
             for (group, status) in chunk.iter().zip(answers) {
-                told.extend(status.map(|status| group_status(group.id(), &status)));
+                let archived = self.archive.as_ref();
+                let archived = archived.and_then(|archive| archive.position(group.id()));
+                told.extend(status.map(|status| group_status(group.id(), &status, archived)));
             }
         }
         told

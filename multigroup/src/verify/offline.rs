@@ -4,6 +4,7 @@
 //!
 //! The nodes' logs stay locked meanwhile, so that no node starts on them.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,6 +16,7 @@ use raft_host::id::GroupId;
 use raft_host::log::{LogReading, OpenError};
 use thiserror::Error;
 
+use super::archived::{Positions, archived_offline};
 use super::compare::{Reading, compare, count};
 use super::ledger::Account;
 use super::replay::{Left, Winner, replay};
@@ -81,13 +83,14 @@ struct Work<'a> {
 
 /// What came of one group.
 struct GroupResult {
+    group: GroupId,
     readings: Vec<Reading>,
     mismatches: Vec<Mismatch>,
     counters_exact: u64,
 }
 
 /// Verifies all groups of a cluster that is stopped; `accounts` in the order of groups. `done` counts
-/// groups; `stop` ends it early.
+/// groups; `stop` ends it early. With an archive, its positions are held against the logs.
 ///
 /// # Errors
 /// [`VerifyError`] if it can't be done. What is wrong with the replicas is in the report.
@@ -95,6 +98,7 @@ pub fn offline(
     stopped: &[StoppedNode],
     space: KeySpace,
     accounts: &[Account],
+    archive: Option<&Positions>,
     done: &AtomicU64,
     stop: &AtomicBool,
 ) -> Result<Report, VerifyError> {
@@ -133,10 +137,17 @@ pub fn offline(
         return Err(VerifyError::Stopped);
     }
     let mut report = Report::default();
+    let mut applied = BTreeMap::new();
     for result in results {
+        if let Some(reading) = result.readings.first() {
+            applied.insert(result.group, reading.applied);
+        }
         count(&mut report, &result.readings);
         report.counters_exact += result.counters_exact;
         report.add_all(result.mismatches);
+    }
+    if let Some(positions) = archive {
+        archived_offline(positions, &applied, &mut report);
     }
     Ok(report)
 }
@@ -171,6 +182,7 @@ fn run_all(work: &Work<'_>, done: &AtomicU64, stop: &AtomicBool) -> Vec<GroupRes
 impl Work<'_> {
     fn group(&self, group: GroupId) -> GroupResult {
         let mut result = GroupResult {
+            group,
             readings: Vec::new(),
             mismatches: Vec::new(),
             counters_exact: 0,

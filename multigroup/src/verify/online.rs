@@ -21,7 +21,7 @@ use crate::limits::{LOAD_PIPELINE, VERIFY_GROUPS_AT_ONCE, VERIFY_SETTLE};
 use crate::load::{Answer, CallError, Client, Endpoint};
 
 /// Between two looks at a group that hasn't settled, or two tries of a read.
-const PAUSE: Duration = Duration::from_millis(100);
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -47,9 +47,11 @@ pub struct Answered {
     pub report: Report,
     /// Those that didn't, and why.
     pub unreachable: BTreeMap<u64, String>,
+    /// What the replicas of each group have applied, where they stand at one index.
+    pub applied: BTreeMap<GroupId, u64>,
 }
 
-type Unreachable = Arc<Mutex<BTreeMap<u64, String>>>;
+pub(super) type Unreachable = Arc<Mutex<BTreeMap<u64, String>>>;
 
 fn lock(unreachable: &Unreachable) -> std::sync::MutexGuard<'_, BTreeMap<u64, String>> {
     unreachable.lock().unwrap_or_else(PoisonError::into_inner)
@@ -85,7 +87,13 @@ pub async fn online(
     }
     results.sort_by_key(|(group, _)| *group);
     let mut report = Report::default();
-    for (_, (readings, mismatches)) in results {
+    let mut applied = BTreeMap::new();
+    for (group, (readings, mismatches)) in results {
+        let first = readings.first().map(|reading| reading.applied);
+        if let Some(index) = first.filter(|index| readings.iter().all(|one| one.applied == *index))
+        {
+            applied.insert(group, index);
+        }
         count(&mut report, &readings);
         report.add_all(mismatches);
     }
@@ -96,6 +104,7 @@ pub async fn online(
     Answered {
         report,
         unreachable,
+        applied,
     }
 }
 
@@ -109,7 +118,7 @@ enum Said {
 }
 
 /// Asks until the replicas stand at one index.
-async fn settle(
+pub(super) async fn settle(
     group: GroupId,
     nodes: &[RunningNode],
     unreachable: &Unreachable,

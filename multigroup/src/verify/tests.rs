@@ -111,7 +111,7 @@ impl Left {
         };
         let before = contents(self.dir.path());
         let (done, stop) = (AtomicU64::new(0), AtomicBool::new(false));
-        let report = offline(&self.nodes, space(), &[account], &done, &stop).unwrap();
+        let report = offline(&self.nodes, space(), &[account], None, &done, &stop).unwrap();
         assert!(contents(self.dir.path()) == before, "the originals changed");
         report
     }
@@ -328,6 +328,6 @@ fn a_log_that_is_in_use_is_a_node_that_runs() {
     let left = Left::of(&[Held::up_to(&LOG, 6)]);
     let _reading = raft_host::log::LogReading::open(&left.nodes[0].log).unwrap();
     let (done, stop) = (AtomicU64::new(0), AtomicBool::new(false));
-    let error = offline(&left.nodes, space(), &[], &done, &stop).unwrap_err();
+    let error = offline(&left.nodes, space(), &[], None, &done, &stop).unwrap_err();
     assert!(matches!(error, VerifyError::Running { node: 1 }), "{error}");
 }

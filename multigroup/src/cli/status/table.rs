@@ -46,11 +46,26 @@ pub(super) fn write(status: &Status, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "  commit wait  off")?;
     }
     match &status.archive {
-        Some(archive) => writeln!(
-            out,
-            "  archive      {} groups current; {} bytes behind; last published {} ms ago",
-            archive.groups_current, archive.lag_bytes, archive.last_publish_age_ms
-        )?,
+        Some(archive) => {
+            writeln!(
+                out,
+                "  archive      {} groups current; {} bytes behind; last published {} ms ago{}",
+                archive.groups_current,
+                archive.lag_bytes,
+                archive.last_publish_age_ms,
+                if archive.writes_held {
+                    "; writes held"
+                } else {
+                    ""
+                }
+            )?;
+            for fault in [&archive.failing, &archive.first_stopped]
+                .into_iter()
+                .flatten()
+            {
+                writeln!(out, "               {fault}")?;
+            }
+        }
         None => writeln!(out, "  archive      off")?,
     }
     let list = status.tls.crl_age_s.map_or_else(

@@ -24,7 +24,7 @@ impl World {
     fn on(folder: TempDir) -> Self {
         let space = KeySpace::new(GROUPS).unwrap();
         let store = Store::open(StoreOptions::new(folder.path().to_owned(), space)).unwrap();
-        let (machines, checkpointer) = Machines::start(Arc::new(store), GROUPS).unwrap();
+        let (machines, checkpointer) = Machines::start(Arc::new(store), GROUPS, None).unwrap();
         Self {
             folder,
             machines,
