@@ -111,9 +111,7 @@ impl RawConfig {
     /// # Errors
     /// If it isn't TOML, has unknown or lacks needed keys, or a value has the wrong type.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        let toml = |source| ConfigError::Toml {
-            source: Box::new(source),
-        };
+        let toml = |error: toml::de::Error| ConfigError::of_toml(text, &error);
         keys::check(&toml::from_str(text).map_err(toml)?)?;
         toml::from_str(text).map_err(toml)
     }

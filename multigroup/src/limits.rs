@@ -164,6 +164,9 @@ pub const LOAD_FAILURE_PAUSE: Duration = Duration::from_millis(20);
 pub const LOAD_PIPELINE: usize = 32;
 const _: () = assert!(LOAD_PIPELINE <= SESSION_IN_FLIGHT_MAX);
 
+/// Keys that `load` creates before it says how far it is: a pipeline for each of three nodes.
+pub const LOAD_PREPARE_KEYS: usize = 3 * LOAD_PIPELINE;
+
 /// How long `load` goes on creating keys without one success. Then the run fails by name.
 pub const LOAD_PREPARE_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -199,8 +202,9 @@ const _: () = assert!(GROUPS_PAGE_DEFAULT <= GROUPS_PAGE_MAX);
 /// [`NODES_MAX`] peers is far below. At the bound the answer is given up.
 pub const ADMIN_ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Files of one open database: itself, its write-ahead log, the index of that.
-pub const DATABASE_FILES: u64 = 3;
+/// Files of one open database: itself and its write-ahead log, once for the connection that applies
+/// and once for the one that reads, and the index that both share.
+pub const DATABASE_FILES: u64 = 5;
 
 /// Open files that a node keeps for all else: the log's segments, links, listeners, and a few
 /// hundred sessions. Where the system allows no more, further clients wait to be accepted.

@@ -700,6 +700,29 @@ async fn a_folder_that_is_in_use_or_holds_other_groups_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_of_another_node_is_refused() {
+    let mut cluster = Cluster::started(3, 1).await;
+    cluster.commit_everywhere("some").await;
+    cluster.wait_equal().await;
+    cluster.stop(1).await;
+    cluster.stop(2).await;
+    let log = |number: u32| {
+        cluster
+            .dir
+            .path()
+            .join(format!("node-{number}"))
+            .join("log")
+    };
+    std::fs::rename(log(2), log(2).with_extension("own")).expect("put away");
+    std::fs::rename(log(1), log(2)).expect("another's in its place");
+    let refused = cluster.try_start(2).await.err().expect("a refusal");
+    let StartError::Log(why) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(why.to_string().contains("another node"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leadership_is_handed_over_when_asked() {
     let mut cluster = Cluster::started(3, 1).await;
     let group = GroupId::new(1);

@@ -337,7 +337,11 @@ pub(super) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        text = format!("{text}: {error}");
+        let why = error.to_string();
+        // Some say their cause themselves.
+        if !text.contains(&why) {
+            text = format!("{text}: {why}");
+        }
         cause = error.source();
     }
     text

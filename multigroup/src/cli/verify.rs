@@ -73,7 +73,7 @@ impl Verify {
             target.write(&report, out)?;
         }
         if self.json != Some(Target::Stdout) {
-            write_table(&report, out).map_err(Failure::of_stdout)?;
+            write_table(&report, unreachable.len(), out).map_err(Failure::of_stdout)?;
         }
         judge(&report, &unreachable)
     }
@@ -246,7 +246,10 @@ fn stopped() -> Failure {
     Failure::interrupted("stopped by Ctrl-C; nothing is known of what was not compared")
 }
 
-fn write_table(report: &Report, out: &mut dyn Write) -> std::io::Result<()> {
+fn write_table(report: &Report, silent: usize, out: &mut dyn Write) -> std::io::Result<()> {
+    if silent > 0 {
+        writeln!(out, "INCOMPLETE: {silent} of the nodes gave no answer")?;
+    }
     let empty = match report.replicas_empty {
         0 => String::new(),
         empty => format!(", and {empty} empty ones"),

@@ -42,10 +42,10 @@ pub enum ConfigError {
         source: std::io::Error,
     },
     /// It isn't TOML, or a key is missing or of the wrong type.
-    #[error("{}", .source.to_string().trim_end())]
+    #[error("{text}; correct it")]
     Toml {
-        /// Where and why.
-        source: Box<toml::de::Error>,
+        /// Where and why, in one line.
+        text: String,
     },
     /// A key that doesn't exist.
     #[error("unknown key `{key}`; did you mean `{nearest}`?")]
@@ -227,4 +227,20 @@ fn list(nodes: &[u64]) -> String {
         .map(u64::to_string)
         .collect::<Vec<_>>()
         .join(", ")
+}
+
+impl ConfigError {
+    /// What the TOML reader said, without its drawing of the line: an error is one sentence.
+    pub(super) fn of_toml(text: &str, error: &toml::de::Error) -> Self {
+        let why = error.message().replace('\n', ", ");
+        let Some(span) = error.span() else {
+            return Self::Toml { text: why };
+        };
+        let before = text.get(..span.start).unwrap_or(text);
+        let number = before.matches('\n').count() + 1;
+        let line = text.lines().nth(number - 1).unwrap_or_default().trim();
+        Self::Toml {
+            text: format!("line {number}, `{line}`: {why}"),
+        }
+    }
 }

@@ -156,10 +156,8 @@ impl ConfigSet {
     /// # Errors
     /// If the value is of another type than the key's.
     pub fn apply_to(&self, raw: &mut RawConfig) -> Result<(), ConfigError> {
-        let toml = |source| ConfigError::Toml {
-            source: Box::new(source),
-        };
         let written = raw.to_toml();
+        let toml = |error: toml::de::Error| ConfigError::of_toml("", &error);
         let mut table: Table = toml::from_str(&written).map_err(toml)?;
         match self.key.split_once('.') {
             None => {

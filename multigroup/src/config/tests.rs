@@ -171,7 +171,10 @@ fn a_missing_key_and_a_wrong_type_are_named() {
 #[test]
 fn contradictions_name_both_keys_and_both_values() {
     let table: &[(&[&str], &str)] = &[
-        (&["node=4"], "`node` is 4, but `peers` names only 1, 2, 3"),
+        (
+            &["node=4"],
+            "`node` is 4, but `peers` names only 1, 2, 3; correct one of them",
+        ),
         (
             &["peers.3=127.0.0.1:7102"],
             "`peers.2` and `peers.3` are both 127.0.0.1:7102",

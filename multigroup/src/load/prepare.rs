@@ -13,7 +13,7 @@ use super::answer::Answer;
 use super::client::{CallError, Client, Endpoint};
 use super::plan::Plan;
 use super::run::{LoadError, Progress, Stop, told};
-use crate::limits::{LOAD_FAILURE_PAUSE, LOAD_PIPELINE, LOAD_PREPARE_PATIENCE};
+use crate::limits::{LOAD_FAILURE_PAUSE, LOAD_PIPELINE, LOAD_PREPARE_KEYS, LOAD_PREPARE_PATIENCE};
 
 /// A key to be made, and what it holds at first.
 pub(super) type NewKey = (String, Arc<[u8]>);
@@ -62,6 +62,8 @@ pub(super) async fn prepare(
             made: keys.len() - missing.len(),
             of: keys.len(),
         });
+        // A part at a time, so that whoever waits sees it go on.
+        let later = missing.split_off(missing.len().min(LOAD_PREPARE_KEYS));
         let asked = missing.len();
         let shares = tokio::select! {
             biased;
@@ -72,10 +74,11 @@ pub(super) async fn prepare(
             .iter()
             .flat_map(|share| share.missing.iter().copied())
             .collect();
-        missing.sort_unstable();
         if missing.len() < asked {
             last_success = clock::now();
         }
+        missing.extend(later);
+        missing.sort_unstable();
         for share in shares.iter().filter(|share| share.was_asked()) {
             gone[share.at] = share.is_gone();
         }

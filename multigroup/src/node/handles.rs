@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn a_few_groups_need_few_files_and_many_no_more_than_the_handles() {
-        assert_eq!(files_needed(10), 30 + FILES_RESERVED);
+        assert_eq!(files_needed(10), 50 + FILES_RESERVED);
         assert_eq!(files_needed(65_536), files_needed(2048));
         ensure(1).unwrap();
     }

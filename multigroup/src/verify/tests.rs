@@ -131,7 +131,7 @@ fn write_log(folder: &Path, held: &Held<'_>) {
         files: Arc::new(RealFiles::new(folder).unwrap()),
         config: LogConfig::try_from(raw).unwrap(),
         clock: Arc::new(|| Duration::ZERO),
-        new_id: [7; 16],
+        id: [7; 16],
         sink: Box::new(|_, _| {}),
     })
     .unwrap();

@@ -490,14 +490,11 @@ fn open(
     machines: &dyn MachineFactory,
 ) -> Result<Opened, StartError> {
     let log_start = clock::now();
-    let mut new_id = [0; 16];
-    new_id[..8].copy_from_slice(&random_bits().to_le_bytes());
-    new_id[8..].copy_from_slice(&random_bits().to_le_bytes());
     let (log, views) = Log::open(LogSetup {
         files: storage.files(),
         config: config.log(),
         clock: Arc::new(move || clock::now().saturating_duration_since(log_start)),
-        new_id,
+        id: storage.incarnation().to_bytes(),
         sink: sink(inboxes.to_vec()),
     })?;
     let mut views: BTreeMap<_, _> = views.into_iter().map(|v| (v.group(), v)).collect();

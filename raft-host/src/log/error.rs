@@ -80,6 +80,16 @@ pub enum OpenError {
         /// What was found.
         file: String,
     },
+    /// It is the log of another node or of an earlier folder: nothing of it may be acked or voted on
+    /// here.
+    #[error(
+        "the log belongs to another node's folder, as {file} says: put this node's own log back, or \
+         start it with an empty folder"
+    )]
+    AnothersLog {
+        /// Which file says so.
+        file: String,
+    },
     /// A newer program wrote it.
     #[error(
         "{file} has format version {got}, this program reads up to {expected}: use a newer one"

@@ -93,12 +93,12 @@ pub(super) fn check_names(names: &[String]) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Opens the log, or makes it under `new_id`. The lock is held as long as the guard.
+/// Opens the log of this name, or makes it. The lock is held as long as the guard.
 pub(super) fn open_engine(
     files: &Arc<dyn Files>,
     config: LogConfig,
     clock: LogClock,
-    new_id: LogId,
+    id: LogId,
 ) -> Result<(Engine, Box<dyn FolderLock>), OpenError> {
     let lock = files.try_lock(LOCK).map_err(failed("lock", LOCK))?;
     let lock = lock.ok_or_else(|| OpenError::InUse {
@@ -109,6 +109,11 @@ pub(super) fn open_engine(
     let has = |wanted: &str| names.iter().any(|name| name == wanted);
     let recovered = if has(FORMAT) {
         let log_id = read_format(&**files)?;
+        if log_id != id {
+            return Err(OpenError::AnothersLog {
+                file: FORMAT.to_owned(),
+            });
+        }
         let recovered = recover(&**files, &log_id, &names)?;
         remove_unfinished(&**files, &names)?;
         (log_id, recovered)
@@ -117,8 +122,8 @@ pub(super) fn open_engine(
         if let Some(file) = segment.filter(|_| !has(FORMAT_NEW)) {
             return Err(OpenError::Foreign { file: file.clone() });
         }
-        make_new(&**files, &names, &new_id)?;
-        (new_id, nothing())
+        make_new(&**files, &names, &id)?;
+        (id, nothing())
     };
     let is_new = !has(FORMAT);
     let (log_id, recovered) = recovered;

@@ -53,8 +53,8 @@ pub struct LogSetup {
     pub config: LogConfig,
     /// The time since some fixed moment, for [`Health`].
     pub clock: LogClock,
-    /// A random name for the log, if it is made now.
-    pub new_id: LogId,
+    /// Whose log it is: one that is made now is made under this name, one that is there must have it.
+    pub id: LogId,
     /// Where completions go.
     pub sink: LogSink,
 }
@@ -220,10 +220,10 @@ impl Log {
             files,
             config,
             clock,
-            new_id,
+            id,
             sink,
         } = setup;
-        let (mut engine, lock) = open_engine(&files, config, clock, new_id)?;
+        let (mut engine, lock) = open_engine(&files, config, clock, id)?;
         let shared = Arc::clone(engine.shared());
         let queue = Arc::new(Queue::default());
         let budget = Arc::new(CacheBudget::new(config.cache_bytes()));

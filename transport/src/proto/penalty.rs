@@ -8,8 +8,8 @@
 //!
 //! Invariant N1: a source that is not listed has all its failures left.
 
+use core::net::IpAddr;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use crate::limits::{HANDSHAKE_FAILURES_AT_ONCE, HANDSHAKE_FAILURES_PER_S, PENALISED_SOURCES_MAX};

@@ -44,10 +44,12 @@ pub(in crate::cli) struct Wanted {
     pub(in crate::cli) sets: Vec<ConfigSet>,
 }
 
-/// Makes what is missing and gives the configurations, their paths absolute, by node.
+/// Makes what is missing and gives the configurations, their paths absolute, by node. Those of a new
+/// cluster are checked before anything is made.
 pub(in crate::cli) fn prepare(
     folder: &ClusterFolder,
     wanted: &Wanted,
+    check_new: impl FnOnce(&[Config]) -> Result<(), Failure>,
 ) -> Result<Vec<Config>, Failure> {
     check_sets(&wanted.sets)?;
     let root = folder.root();
@@ -71,6 +73,10 @@ pub(in crate::cli) fn prepare(
             ))
         })?;
         configs.push(config);
+    }
+    if existing.is_empty() {
+        // Nothing is written of a cluster that couldn't start: the next attempt may say otherwise.
+        check_new(&configs)?;
     }
     make_certificates(folder, &configs)?;
     for config in &configs {

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use super::launch::check_ports;
 use super::prepare::{Wanted, prepare};
 use crate::cli::Exit;
+use crate::cli::failure::Failure;
 use crate::cli::tests::{done, failure};
 use crate::cluster::ClusterFolder;
 use crate::config::{Config, parse_config_set};
@@ -29,11 +30,11 @@ impl Made {
     }
 
     fn up(&self, wanted: &Wanted) -> Vec<Config> {
-        prepare(&self.folder, wanted).unwrap()
+        prepare(&self.folder, wanted, |_| Ok(())).unwrap()
     }
 
     fn refused(&self, wanted: &Wanted) -> String {
-        let failure = prepare(&self.folder, wanted).unwrap_err();
+        let failure = prepare(&self.folder, wanted, |_| Ok(())).unwrap_err();
         assert_eq!(failure.exit(), Exit::Usage);
         failure.to_string()
     }
@@ -235,4 +236,21 @@ fn what_does_not_run_can_neither_be_killed_nor_stopped() {
         "cluster", "kill", "--dir", &dir, "--node", "1", "--signal", "HURT",
     ];
     assert!(failure(&bad, Exit::Usage).contains("TERM"));
+}
+
+#[test]
+fn a_new_cluster_that_can_not_have_its_ports_leaves_nothing_behind() {
+    let made = Made::new();
+    let options = wanted(3, 8, 7100, &[]);
+    let refuse = |configs: &[Config]| {
+        assert_eq!(configs.len(), 3);
+        Err(Failure::unreachable("taken"))
+    };
+    prepare(&made.folder, &options, refuse).unwrap_err();
+    assert!(contents(made.folder.root()).is_empty());
+    made.up(&wanted(3, 9, 7200, &[]));
+    prepare(&made.folder, &wanted(3, 9, 7200, &[]), |_| {
+        panic!("it isn't new")
+    })
+    .unwrap();
 }

@@ -73,7 +73,7 @@ impl Up {
             base_port: self.base_port,
             sets: self.config_set.clone(),
         };
-        let configs = prepare(&folder, &wanted)?;
+        let configs = prepare(&folder, &wanted, |new| new.iter().try_for_each(check_ports))?;
         block_on(async {
             let mut stops = Stops::new()?;
             let up = start_all(&folder, &configs, &mut stops).await?;

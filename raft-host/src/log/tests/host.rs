@@ -91,7 +91,7 @@ fn open(files: &SimFiles, told: &Told) -> (Log, LogDriver, Vec<GroupView>) {
         files: Arc::new(files.clone()),
         config: config.try_into().unwrap(),
         clock: Arc::new(|| Duration::ZERO),
-        new_id: ID,
+        id: ID,
         sink: Box::new(move |_, completion| {
             if let Completion::Durable(token) = completion {
                 *told.lock().unwrap() = Some((token, disk.fork_synced()));

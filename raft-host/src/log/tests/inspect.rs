@@ -105,7 +105,7 @@ fn a_reading_holds_the_folder_s_lock_and_leaves_its_files_as_they_are() {
             files: Arc::new(RealFiles::new(&path).unwrap()),
             config: LogConfig::try_from(small()).unwrap(),
             clock: Arc::new(|| Duration::ZERO),
-            new_id: ID,
+            id: ID,
             sink: Box::new(|_, _| {}),
         })?;
         Ok::<_, OpenError>((log, _driver))

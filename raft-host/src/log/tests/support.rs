@@ -159,7 +159,7 @@ impl World {
             files: Arc::new(files.clone()),
             config,
             clock: Arc::new(|| Duration::ZERO),
-            new_id: ID,
+            id: ID,
             sink: Box::new(sink),
         })?;
         let shards = (0..SHARDS as u32)

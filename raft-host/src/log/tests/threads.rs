@@ -23,7 +23,7 @@ fn setup(files: Arc<dyn Files>, raw: RawLogConfig) -> (LogSetup, Told) {
         files,
         config: LogConfig::try_from(raw).unwrap(),
         clock: Arc::new(move || Duration::from_micros(time.fetch_add(1, Ordering::Relaxed))),
-        new_id: ID,
+        id: ID,
         sink: Box::new(move |shard, completion| {
             let _ = tell.send((shard, completion));
         }),

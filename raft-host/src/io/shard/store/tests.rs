@@ -33,7 +33,7 @@ fn rig() -> Rig {
         files: Arc::new(files.clone()),
         config: raw.try_into().unwrap(),
         clock: Arc::new(|| Duration::ZERO),
-        new_id: *b"a log's own name",
+        id: *b"a log's own name",
         sink: Box::new(|_, _| {}),
     })
     .unwrap();
