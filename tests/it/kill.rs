@@ -170,6 +170,7 @@ async fn three_leading_nodes_are_killed_in_turn_and_nothing_acknowledged_is_lost
         );
         check(&cluster, false).await;
     }
+    cluster.down_exactly().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,8 +1,9 @@
 //! How a node's process ends: by SIGTERM or Ctrl-C with every account closed, at once by a second
 //! signal, and by itself when its host can't go on.
 
-use multigroup::admin::{LaneState, Status};
+use multigroup::admin::Status;
 use multigroup::load::Answer;
+use tests::cluster::is_closed_exactly;
 use tests::nodes::Cluster;
 
 use super::node::MULTIGROUP;
@@ -13,27 +14,6 @@ fn last_status(cluster: &Cluster, node: u64) -> Status {
     let path = cluster.path(format!("logs/node-{node}.final.json"));
     let text = std::fs::read_to_string(path).expect("the last status");
     serde_json::from_str(&text).expect("a status")
-}
-
-fn is_closed_exactly(status: &Status) {
-    for lane in &status.peers {
-        assert!(lane.is_exact(), "{lane:?}");
-        let live = [
-            lane.outstanding,
-            lane.frames_queued,
-            lane.frames_writing,
-            lane.frames_outstanding,
-            lane.reserved_items,
-            lane.reserved_bytes,
-            lane.unused_items,
-            lane.unused_bytes,
-        ];
-        assert_eq!(live, [0; 8], "{lane:?}");
-        assert_eq!(lane.state, LaneState::Closed);
-        assert!(lane.frames_started > 0 || lane.lane == "bulk", "{lane:?}");
-    }
-    assert_eq!(status.proposals.waiting, 0);
-    assert!(!status.ready);
 }
 
 #[tokio::test]

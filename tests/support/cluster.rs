@@ -10,6 +10,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use multigroup::admin::{LaneState, Status};
 use multigroup::cluster::{ClusterFolder, Found, NodeProcess, NodeSignal, find, scan};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -203,6 +204,19 @@ impl Cluster {
         }
         leading
     }
+
+    /// Stops the nodes and holds the last status of each to account.
+    ///
+    /// # Panics
+    /// When a node doesn't stop, or its account isn't closed.
+    pub async fn down_exactly(&self) {
+        self.done(&["cluster", "down"]).await;
+        for node in 1..=NODES {
+            let path = self.path().join(format!("logs/node-{node}.final.json"));
+            let text = std::fs::read_to_string(path).expect("the last status");
+            is_closed_exactly(&serde_json::from_str(&text).expect("a status"));
+        }
+    }
 }
 
 impl Drop for Cluster {
@@ -220,4 +234,30 @@ impl Drop for Cluster {
             }
         }
     }
+}
+
+/// Holds a stopped node's last status to account: everything that was begun has ended, and nothing
+/// is left.
+///
+/// # Panics
+/// If not.
+pub fn is_closed_exactly(status: &Status) {
+    for lane in &status.peers {
+        assert!(lane.is_exact(), "{lane:?}");
+        let live = [
+            lane.outstanding,
+            lane.frames_queued,
+            lane.frames_writing,
+            lane.frames_outstanding,
+            lane.reserved_items,
+            lane.reserved_bytes,
+            lane.unused_items,
+            lane.unused_bytes,
+        ];
+        assert_eq!(live, [0; 8], "{lane:?}");
+        assert_eq!(lane.state, LaneState::Closed);
+        assert!(lane.frames_started > 0 || lane.lane == "bulk", "{lane:?}");
+    }
+    assert_eq!(status.proposals.waiting, 0);
+    assert!(!status.ready, "it has stopped");
 }
