@@ -9,6 +9,7 @@
 //! - C2: a signal goes to the very process that was looked at, and waiting waits for that one: both
 //!   go through a descriptor of it, which no later process of the same number gets.
 
+mod disk;
 mod error;
 mod process;
 
@@ -16,6 +17,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use self::disk::FileSystem;
 pub use self::error::ClusterError;
 pub use self::process::{Found, Launched, NodeProcess, NodeSignal, find, launch, scan};
 
@@ -57,6 +59,19 @@ impl ClusterFolder {
     #[must_use]
     pub fn log(&self, node: u64) -> PathBuf {
         self.root.join("logs").join(format!("node-{node}.log"))
+    }
+
+    /// What a node says last, as it stops.
+    #[must_use]
+    pub fn final_status(&self, node: u64) -> PathBuf {
+        let name = format!("node-{node}.final.json");
+        self.root.join("logs").join(name)
+    }
+
+    /// Where the nodes publish, unless the configurations say otherwise.
+    #[must_use]
+    pub fn archive(&self) -> PathBuf {
+        self.root.join("archive")
     }
 
     /// Where the number of a node's process is found while it runs.

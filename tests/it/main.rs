@@ -7,6 +7,7 @@
 mod archive;
 mod certificates;
 mod cluster;
+mod demo;
 mod example;
 mod frames;
 mod fuzz_seeds;

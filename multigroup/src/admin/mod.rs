@@ -1,11 +1,12 @@
 //! The admin port: HTTP for operators and programs. `status` is what a node says of itself, as types
-//! with the names of the JSON; `peers` makes a part of it from what the transport says; `metrics`
-//! says the same in the form of Prometheus; `routes` maps paths to answers; `server` owns the
+//! with the names of the JSON; `peers` makes a part of it from what the transport says;
+//! `account` holds such a status to account; `metrics` says the same in the form of Prometheus; `routes` maps paths to answers; `server` owns the
 //! sockets; `client` asks other nodes' ports.
 //!
 //! What a node's state is, is behind [`StatusSource`], which the node implements. Nothing here
 //! changes a node.
 
+mod account;
 mod client;
 mod exposition;
 mod metrics;
@@ -16,6 +17,7 @@ mod status;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use self::account::{AccountFault, closed};
 pub use self::client::{AdminUrl, FetchError, UrlError, fetch};
 pub use self::exposition::{Exposition, Family, Kind, Number};
 pub use self::peers::{lane_status, lane_statuses};

@@ -248,24 +248,6 @@ pub struct PeerStatus {
     pub flushes: FlushCounts,
 }
 
-impl PeerStatus {
-    /// Whether every item that was sent has ended or is alive.
-    #[must_use]
-    pub fn is_exact(&self) -> bool {
-        let ends = [
-            self.frames_replied,
-            self.frames_refused,
-            self.frames_expired,
-            self.frames_revoked,
-            self.frames_superseded,
-            self.frames_lost,
-            self.frames_shut_down,
-        ];
-        let live = self.frames_queued + self.frames_writing + self.frames_outstanding;
-        self.frames_started == ends.iter().sum::<u64>() + live
-    }
-}
-
 /// A distribution of delays in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DelayStatus {

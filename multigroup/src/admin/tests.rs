@@ -88,51 +88,56 @@ pub(crate) struct Source {
     _folder: TempDir,
 }
 
+/// A status whose lanes are busy.
+pub(crate) fn status(ready: bool) -> Status {
+    Status {
+        schema: STATUS_SCHEMA.into(),
+        node: 1,
+        cluster: "dev".to_owned(),
+        incarnation: "77".to_owned(),
+        ready,
+        groups: GroupCounts {
+            total: GROUPS,
+            leading: 1,
+            following: 2,
+            sleeping: 3,
+            leaderless: 4,
+            leader_changes_total: 5,
+        },
+        peers: Lane::ALL
+            .iter()
+            .map(|lane| lane_status(&busy_lane(*lane)))
+            .collect(),
+        commit_wait: CommitWaitStatus {
+            enabled: true,
+            cap: 1024,
+            ..CommitWaitStatus::default()
+        },
+        log: LogStatus {
+            last_sync_us: 250,
+            unsynced_bytes: 7,
+            disk: DiskHealth::Ok,
+        },
+        archive: Some(ArchiveStatus::default()),
+        tls: TlsStatus {
+            cert_not_after: "2027-01-02T03:04:05Z".to_owned(),
+            crl_age_s: Some(9),
+        },
+        rounds: RoundStatus {
+            beat_bytes_total: 31,
+            ..RoundStatus::default()
+        },
+        proposals: ProposalStatus {
+            committed_total: 32,
+            ..ProposalStatus::default()
+        },
+        failure: None,
+    }
+}
+
 impl StatusSource for Source {
     fn status(&self) -> Status {
-        Status {
-            schema: STATUS_SCHEMA.into(),
-            node: 1,
-            cluster: "dev".to_owned(),
-            incarnation: "77".to_owned(),
-            ready: self.ready.load(Ordering::Relaxed),
-            groups: GroupCounts {
-                total: GROUPS,
-                leading: 1,
-                following: 2,
-                sleeping: 3,
-                leaderless: 4,
-                leader_changes_total: 5,
-            },
-            peers: Lane::ALL
-                .iter()
-                .map(|lane| lane_status(&busy_lane(*lane)))
-                .collect(),
-            commit_wait: CommitWaitStatus {
-                enabled: true,
-                cap: 1024,
-                ..CommitWaitStatus::default()
-            },
-            log: LogStatus {
-                last_sync_us: 250,
-                unsynced_bytes: 7,
-                disk: DiskHealth::Ok,
-            },
-            archive: Some(ArchiveStatus::default()),
-            tls: TlsStatus {
-                cert_not_after: "2027-01-02T03:04:05Z".to_owned(),
-                crl_age_s: Some(9),
-            },
-            rounds: RoundStatus {
-                beat_bytes_total: 31,
-                ..RoundStatus::default()
-            },
-            proposals: ProposalStatus {
-                committed_total: 32,
-                ..ProposalStatus::default()
-            },
-            failure: None,
-        }
+        status(self.ready.load(Ordering::Relaxed))
     }
 
     fn health(&self) -> Result<(), Unfit> {

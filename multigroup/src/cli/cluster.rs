@@ -15,6 +15,11 @@ mod up;
 use std::io::Write;
 use std::path::Path;
 
+pub(super) use self::down::stop_cleanly;
+pub(super) use self::launch::{ended, kill, running};
+pub(super) use self::prepare::{Archive, Ports, Wanted};
+pub(super) use self::up::{Started, Stops, Turn, parse_set, prepare, start_all};
+
 use clap::{Args, Subcommand};
 
 use super::failure::Failure;
@@ -60,7 +65,7 @@ pub(super) fn folder_at(dir: &Path) -> Result<ClusterFolder, Failure> {
     Ok(folder)
 }
 
-fn folder_of(dir: &Path) -> Result<ClusterFolder, Failure> {
+pub(super) fn folder_of(dir: &Path) -> Result<ClusterFolder, Failure> {
     ClusterFolder::new(dir).map_err(|error| Failure::of_input("find", dir, &error))
 }
 
@@ -81,7 +86,7 @@ pub(super) fn running_node(
     folder: &ClusterFolder,
     node: u64,
 ) -> Result<Option<NodeProcess>, Failure> {
-    Ok(launch::running(folder, &[node])?.pop())
+    Ok(running(folder, &[node])?.pop())
 }
 
 fn nodes_of(folder: &ClusterFolder) -> Result<Vec<u64>, Failure> {

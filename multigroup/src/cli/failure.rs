@@ -85,6 +85,14 @@ impl Failure {
         Self::new(Exit::Interrupted, sentence)
     }
 
+    /// The same where it is the work that it made fail.
+    pub(super) fn into_work(mut self) -> Self {
+        if self.exit == Exit::Unreachable {
+            self.exit = Exit::Failed;
+        }
+        self
+    }
+
     /// Standard output couldn't be written.
     #[expect(clippy::needless_pass_by_value, reason = "its use is in map_err")]
     pub(super) fn of_stdout(error: io::Error) -> Self {

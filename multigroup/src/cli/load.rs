@@ -3,7 +3,7 @@
 //! Ctrl-C and exit codes.
 
 mod progress;
-mod table;
+pub(super) mod table;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +26,11 @@ use crate::load::{
     self, CallError, ClusterFacts, Endpoint, FactsError, Finished, Ledger, LedgerError, LoadError,
     Operation, Plan, PlanError, RawPlan, Route, RunId, Stop,
 };
+
+/// What a run does where nothing is said. An operation may take longer than a node takes to give it
+/// up, so that the node's answer is heard.
+const VALUE_BYTES_DEFAULT: usize = 16;
+const TIMEOUT_DEFAULT: Duration = Duration::from_secs(15);
 
 /// Put load on a cluster and account for every operation
 #[derive(Debug, Args)]
@@ -55,7 +60,7 @@ pub(super) struct Load {
     #[arg(long, value_name = "K")]
     keys: Option<usize>,
     /// Bytes of each value that is set
-    #[arg(long, value_name = "N", default_value_t = 16)]
+    #[arg(long, value_name = "N", default_value_t = VALUE_BYTES_DEFAULT)]
     value_bytes: usize,
     /// What the writers do
     #[arg(long, value_enum, default_value = "incr")]
@@ -117,7 +122,10 @@ impl Load {
             .enable_all()
             .build()
             .map_err(|error| Failure::work(format!("can't start the runtime: {error}")))?;
-        let finished = runtime.block_on(self.drive());
+        let finished = runtime.block_on(async {
+            let stop = stop_on_ctrl_c();
+            self.drive(stop, async || ()).await
+        });
         // An operation that was cut off may hold a name look-up, which can't be cancelled.
         runtime.shutdown_background();
         let (finished, ledger) = finished?;
@@ -125,8 +133,31 @@ impl Load {
         self.judge(&finished)
     }
 
-    async fn drive(&self) -> Result<(Finished, Option<PathBuf>), Failure> {
-        let stop = stop_on_ctrl_c();
+    /// Adding ones to a counter in each group of a folder's cluster.
+    pub(super) fn on_every_group(dir: &Path, writers: usize, seconds: Duration) -> Self {
+        Self {
+            dir: Some(dir.to_owned()),
+            endpoints: Vec::new(),
+            writers,
+            seconds,
+            keys: None,
+            value_bytes: VALUE_BYTES_DEFAULT,
+            op: Op::Incr,
+            window_seconds: None,
+            pin: false,
+            phases: false,
+            timeout_seconds: TIMEOUT_DEFAULT,
+            allow_errors: false,
+            json: None,
+        }
+    }
+
+    /// Does the run and keeps its account. `before_start` is done when all keys are there.
+    pub(super) async fn drive(
+        &self,
+        stop: watch::Receiver<Stop>,
+        before_start: impl AsyncFnOnce(),
+    ) -> Result<(Finished, Option<PathBuf>), Failure> {
         let (endpoints, facts) = match &self.dir {
             Some(dir) => cluster_of(dir)?,
             None => {
@@ -140,7 +171,8 @@ impl Load {
             None => None,
         };
         let display = Display::new();
-        let finished = load::run(plan, run_id(), stop, |progress| display.show(progress)).await;
+        let show = |progress| display.show(progress);
+        let finished = load::run_after(plan, run_id(), stop, show, before_start).await;
         display.clear();
         let mut finished = finished.map_err(of_load)?;
         if let Some(ledger) = &mut ledger {
@@ -186,7 +218,8 @@ impl Load {
         }
     }
 
-    fn judge(&self, finished: &Finished) -> Result<(), Failure> {
+    /// What is wrong with a run that came to its end.
+    pub(super) fn judge(&self, finished: &Finished) -> Result<(), Failure> {
         let pooled = &finished.report.pooled;
         if finished.stopped {
             let seconds = finished.report.seconds;

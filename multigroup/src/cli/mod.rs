@@ -8,6 +8,7 @@
 mod archive;
 mod certs;
 mod cluster;
+mod demo;
 pub(crate) mod durable;
 mod failure;
 mod groups;
@@ -36,7 +37,7 @@ pub use failure::{Exit, Failure};
     bin_name = "multigroup",
     about = "A sharded, replicated store of many small SQLite databases",
     disable_version_flag = true,
-    after_help = "Example:\n  multigroup certs init --dir demo --cluster dev"
+    after_help = "Example:\n  multigroup demo"
 )]
 struct Arguments {
     /// Print the version; with --json also the features and cfgs of the build
@@ -63,6 +64,7 @@ enum Command {
     Archive(archive::Archive),
     Certs(certs::Certs),
     Cluster(cluster::Cluster),
+    Demo(demo::Demo),
     Groups(groups::Groups),
     Load(load::Load),
     Node(node::Node),
@@ -119,6 +121,7 @@ fn dispatch(arguments: Arguments, out: &mut dyn Write) -> Result<(), Failure> {
         Some(Command::Archive(command)) => command.run(out),
         Some(Command::Certs(command)) => command.run(out),
         Some(Command::Cluster(command)) => command.run(out),
+        Some(Command::Demo(command)) => command.run(out),
         Some(Command::Groups(command)) => command.run(out),
         Some(Command::Load(command)) => command.run(out),
         Some(Command::Node(command)) => command.run(out),

@@ -234,6 +234,16 @@ impl NodeProcess {
         self.pid.as_raw_nonzero().get()
     }
 
+    /// The most memory that it has had resident so far; none once it has ended.
+    #[must_use]
+    pub fn peak_resident_bytes(&self) -> Option<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).ok()?;
+        let mut lines = status.lines();
+        let peak = lines.find_map(|line| line.strip_prefix("VmHWM:"))?;
+        let kib = peak.trim().strip_suffix("kB")?.trim();
+        kib.parse::<u64>().ok().map(|kib| kib * 1024)
+    }
+
     /// Sends it a signal. One that has ended meanwhile is no error.
     ///
     /// # Errors
@@ -461,8 +471,10 @@ mod tests {
         let scanned = scan(&folder).unwrap();
         let pids: Vec<_> = scanned.iter().map(|one| (one.node(), one.pid())).collect();
         assert_eq!(pids, [(1, process.pid())]);
+        assert!(process.peak_resident_bytes() > Some(0));
         process.signal(NodeSignal::KILL).unwrap();
         process.gone().await.unwrap();
+        assert_eq!(process.peak_resident_bytes(), None);
         process.wait_gone().unwrap();
         // Ended, and not yet taken note of: it is none any more, and its number still its own.
         assert!(matches!(found(&folder, &number), Found::Stale { .. }));

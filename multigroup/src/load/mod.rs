@@ -29,5 +29,5 @@ pub use self::facts::{ClusterFacts, FactsError, ask};
 pub use self::ledger::{Ledger, LedgerEntry, LedgerError, read_ledger};
 pub use self::plan::{Operation, Plan, PlanError, RawPlan, Route};
 pub use self::report::{Build, ErrorCounts, Figures, Report, WindowFigures};
-pub use self::run::{Finished, LoadError, Progress, RunId, Stop, run};
+pub use self::run::{Finished, LoadError, Progress, RunId, Stop, run, run_after};
 pub use self::tally::{FailureKind, KeyTally};

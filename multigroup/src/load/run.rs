@@ -155,7 +155,21 @@ pub async fn run(
     plan: Plan,
     run: RunId,
     stop: watch::Receiver<Stop>,
+    on_progress: impl FnMut(Progress),
+) -> Result<Finished, LoadError> {
+    run_after(plan, run, stop, on_progress, async || ()).await
+}
+
+/// The same, with something that is done once all keys are there and before the clock starts.
+///
+/// # Errors
+/// As for [`run`].
+pub async fn run_after(
+    plan: Plan,
+    run: RunId,
+    stop: watch::Receiver<Stop>,
     mut on_progress: impl FnMut(Progress),
+    before_start: impl AsyncFnOnce(),
 ) -> Result<Finished, LoadError> {
     let (counters, values) = names(&plan);
     let new_keys = Arc::new(new_keys(&plan, &counters, &values));
@@ -172,6 +186,7 @@ pub async fn run(
         plan,
     });
     let writers = connected(&shared, &stop).await?;
+    before_start().await;
     let start = clock::now();
     shared.with_tally(|tally| tally.start_at(start));
     let stopped_at = drive(&shared, writers, start, stop, &mut on_progress).await?;

@@ -8,6 +8,7 @@ use clap::Args;
 use super::launch::{running, stop};
 use super::{block_on, folder_at, nodes_of};
 use crate::cli::failure::Failure;
+use crate::cluster::{ClusterFolder, NodeProcess};
 
 /// Stop all nodes cleanly
 #[derive(Debug, Args)]
@@ -28,17 +29,25 @@ impl Down {
             return writeln!(out, "no node of {dir} is running").map_err(Failure::of_stdout);
         }
         let names: Vec<_> = processes.iter().map(|p| p.node().to_string()).collect();
-        let stopped: Vec<_> = processes.iter().map(|process| process.node()).collect();
-        block_on(stop(processes))?;
-        // A clean stop removes the file as its last act.
-        let unclean = stopped.iter().find(|node| folder.pid(**node).exists());
-        if let Some(node) = unclean {
-            return Err(Failure::work(format!(
-                "node {node} ended, but not cleanly; see {}",
-                folder.log(*node).display()
-            )));
-        }
+        block_on(stop_cleanly(&folder, processes))?;
         let names = names.join(", ");
         writeln!(out, "stopped node {names}").map_err(Failure::of_stdout)
+    }
+}
+
+/// Stops nodes, and fails for one that didn't end cleanly.
+pub(in crate::cli) async fn stop_cleanly(
+    folder: &ClusterFolder,
+    processes: Vec<NodeProcess>,
+) -> Result<(), Failure> {
+    let stopped: Vec<_> = processes.iter().map(NodeProcess::node).collect();
+    stop(processes).await?;
+    // A clean stop removes the file as its last act.
+    match stopped.iter().find(|node| folder.pid(**node).exists()) {
+        None => Ok(()),
+        Some(node) => Err(Failure::work(format!(
+            "node {node} ended, but not cleanly; see {}",
+            folder.log(*node).display()
+        ))),
     }
 }

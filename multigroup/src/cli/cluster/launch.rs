@@ -29,7 +29,10 @@ pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 const LINES_SHOWN: usize = 10;
 
 /// The processes of a folder that run. Stale pid files are named and left to whom they belong.
-pub(super) fn running(folder: &ClusterFolder, nodes: &[u64]) -> Result<Vec<NodeProcess>, Failure> {
+pub(in crate::cli) fn running(
+    folder: &ClusterFolder,
+    nodes: &[u64],
+) -> Result<Vec<NodeProcess>, Failure> {
     let mut running = Vec::new();
     for node in nodes {
         match find(folder, *node).map_err(of_cluster)? {
@@ -100,15 +103,21 @@ pub(super) async fn settled(
     }
 }
 
-/// The failure of a node that has ended though it should run. Its last words are shown.
+/// The failure of a node that has ended though it should start. Its last words are shown.
 pub(super) fn ended_early(launched: &mut Launched) -> Option<Failure> {
+    let said = ended(launched, "at its start")?;
+    Some(Failure::unreachable(said))
+}
+
+/// What is to be said of a node that has ended though it should run. Its last words are shown.
+pub(in crate::cli) fn ended(launched: &mut Launched, when: &str) -> Option<String> {
     let status = launched.child.try_wait().ok()??;
     show_last_lines(launched);
-    Some(Failure::unreachable(format!(
-        "node {} ended at its start ({status}); see above and {}",
+    Some(format!(
+        "node {} ended {when} ({status}); see above and {}",
         launched.node,
         launched.log().display()
-    )))
+    ))
 }
 
 pub(super) fn show_last_lines(launched: &Launched) {
@@ -138,7 +147,7 @@ pub(super) async fn end(
 }
 
 /// Ends a process at once.
-pub(super) async fn kill(process: &NodeProcess) -> Result<(), Failure> {
+pub(in crate::cli) async fn kill(process: &NodeProcess) -> Result<(), Failure> {
     if end(process, NodeSignal::KILL, KILL_PATIENCE).await? {
         return Ok(());
     }

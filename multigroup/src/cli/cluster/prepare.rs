@@ -1,9 +1,13 @@
 //! What a cluster's folder must hold before its nodes start: certificates and configurations. What
 //! is there is kept, what is missing is made, and an option that says something else than what is
 //! there is refused with both.
+//!
+//! First a plan, for which the folder is only read, then its making: so that whoever asks can still
+//! find that a new cluster couldn't start, and nothing is written of it then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::net::TcpListener;
 use std::path::Path;
 
 use transport::id::{ClusterName, PeerId};
@@ -13,7 +17,7 @@ use crate::cli::durable::{self, Readers};
 use crate::cli::failure::Failure;
 use crate::cli::load::{chain, configs_of};
 use crate::cluster::ClusterFolder;
-use crate::config::{Config, ConfigSet, HostPort, RawConfig, RawListen, RawTls};
+use crate::config::{Config, ConfigSet, HostPort, RawArchive, RawConfig, RawListen, RawTls};
 use crate::limits::NODES_MAX;
 
 /// What is made where nothing is said.
@@ -21,6 +25,11 @@ const NODES_DEFAULT: u64 = 3;
 const GROUPS_DEFAULT: u32 = 1500;
 const BASE_PORT_DEFAULT: u16 = 7100;
 const CLUSTER_DEFAULT: &str = "dev";
+
+/// Blocks of ports that are tried for a cluster that may have any: this many apart, all below those
+/// that the system gives out to clients.
+const BLOCK_PORTS: u16 = 300;
+const LAST_BASE_PORT: u16 = 32_000;
 
 /// From a node's port for peers to the one for clients, and to the one for operators.
 const CLIENT_OFFSET: u16 = 100;
@@ -40,20 +49,83 @@ const NOT_FOR_ALL: [(&str, &str); 5] = [
 pub(in crate::cli) struct Wanted {
     pub(in crate::cli) nodes: Option<u64>,
     pub(in crate::cli) groups: Option<u32>,
-    pub(in crate::cli) base_port: Option<u16>,
+    pub(in crate::cli) ports: Ports,
+    pub(in crate::cli) archive: Archive,
     pub(in crate::cli) sets: Vec<ConfigSet>,
 }
 
-/// Makes what is missing and gives the configurations, their paths absolute, by node. Those of a new
-/// cluster are checked before anything is made.
-pub(in crate::cli) fn prepare(
-    folder: &ClusterFolder,
+/// Which ports a new cluster gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::cli) enum Ports {
+    /// Those above the default.
+    #[default]
+    Default,
+    /// Those above this one.
+    Above(u16),
+    /// Those above the default if they are free, else others.
+    AnyFree,
+}
+
+impl Ports {
+    fn named(self) -> Option<u16> {
+        match self {
+            Self::Above(base) => Some(base),
+            Self::Default | Self::AnyFree => None,
+        }
+    }
+}
+
+/// Whether a new cluster gets an archive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::cli) enum Archive {
+    /// A folder in its own, unless its address is set.
+    #[default]
+    Beside,
+    /// None.
+    Off,
+}
+
+/// What a folder shall hold.
+#[derive(Debug)]
+pub(in crate::cli) struct Prepared<'a> {
+    folder: &'a ClusterFolder,
+    configs: Vec<Config>,
+    /// The nodes that have a configuration.
+    existing: BTreeSet<u64>,
+}
+
+impl Prepared<'_> {
+    /// Whether there is nothing of it yet.
+    pub(in crate::cli) fn is_new(&self) -> bool {
+        self.existing.is_empty()
+    }
+
+    /// The configurations as they are or will be written, by node.
+    pub(in crate::cli) fn configs(&self) -> &[Config] {
+        &self.configs
+    }
+
+    /// Makes what is missing and gives the configurations, their paths absolute, by node.
+    pub(in crate::cli) fn make(self) -> Result<Vec<Config>, Failure> {
+        let root = self.folder.root();
+        fs::create_dir_all(root).map_err(|error| Failure::of_input("create", root, &error))?;
+        make_certificates(self.folder, &self.configs)?;
+        for config in &self.configs {
+            if !self.existing.contains(&config.node()) {
+                write_config(self.folder, config)?;
+            }
+        }
+        let based = self.configs.into_iter();
+        Ok(based.map(|config| config.with_base(root)).collect())
+    }
+}
+
+/// Finds what the folder shall hold. Nothing is written.
+pub(in crate::cli) fn plan<'a>(
+    folder: &'a ClusterFolder,
     wanted: &Wanted,
-    check_new: impl FnOnce(&[Config]) -> Result<(), Failure>,
-) -> Result<Vec<Config>, Failure> {
+) -> Result<Prepared<'a>, Failure> {
     check_sets(&wanted.sets)?;
-    let root = folder.root();
-    fs::create_dir_all(root).map_err(|error| Failure::of_input("create", root, &error))?;
     let existing = existing(folder)?;
     let raws = match existing.values().next() {
         None => fresh(folder, wanted)?,
@@ -74,18 +146,11 @@ pub(in crate::cli) fn prepare(
         })?;
         configs.push(config);
     }
-    if existing.is_empty() {
-        // Nothing is written of a cluster that couldn't start: the next attempt may say otherwise.
-        check_new(&configs)?;
-    }
-    make_certificates(folder, &configs)?;
-    for config in &configs {
-        if !existing.contains_key(&config.node()) {
-            write_config(folder, config)?;
-        }
-    }
-    let based = configs.into_iter().map(|config| config.with_base(root));
-    Ok(based.collect())
+    Ok(Prepared {
+        folder,
+        configs,
+        existing: existing.into_keys().collect(),
+    })
 }
 
 fn check_sets(sets: &[ConfigSet]) -> Result<(), Failure> {
@@ -110,6 +175,9 @@ fn check_sets(sets: &[ConfigSet]) -> Result<(), Failure> {
 
 fn existing(folder: &ClusterFolder) -> Result<BTreeMap<u64, Config>, Failure> {
     let mut existing = BTreeMap::new();
+    if !folder.root().exists() {
+        return Ok(existing);
+    }
     for (path, config) in configs_of(folder.root())? {
         let node = config.node();
         if path != folder.config(node) {
@@ -186,7 +254,7 @@ fn check_wanted(
         return Err(contradicts(&option, first.node(), "groups", &groups));
     }
     for (node, config) in existing {
-        if let Some(base) = wanted.base_port {
+        if let Some(base) = wanted.ports.named() {
             let ports = ports_of(base, *node)?;
             let listen = [
                 ("listen.peer", config.listen_peer()),
@@ -200,7 +268,7 @@ fn check_wanted(
                 }
             }
         }
-        for set in &wanted.sets {
+        for set in in_order(&wanted.sets) {
             let mut changed = config.raw().clone();
             apply(set, &mut changed)?;
             if changed != *config.raw() {
@@ -214,6 +282,14 @@ fn check_wanted(
         }
     }
     Ok(())
+}
+
+/// Sets in the order in which they can be applied: without an address there is no archive to set
+/// anything of.
+fn in_order(sets: &[ConfigSet]) -> impl Iterator<Item = &ConfigSet> {
+    let is_address = |set: &&ConfigSet| set.key() == "archive.url";
+    let rest = sets.iter().filter(move |set| !is_address(set));
+    sets.iter().filter(is_address).chain(rest)
 }
 
 fn apply(set: &ConfigSet, raw: &mut RawConfig) -> Result<(), Failure> {
@@ -247,7 +323,11 @@ fn fresh(folder: &ClusterFolder, wanted: &Wanted) -> Result<Vec<RawConfig>, Fail
             "--nodes is {nodes}, and must be from 1 to {NODES_MAX}"
         )));
     }
-    let base = wanted.base_port.unwrap_or(BASE_PORT_DEFAULT);
+    let base = match wanted.ports {
+        Ports::Default => BASE_PORT_DEFAULT,
+        Ports::Above(base) => base,
+        Ports::AnyFree => free_base(nodes)?,
+    };
     let mut peers = BTreeMap::new();
     for node in 1..=nodes {
         let [peer, ..] = ports_of(base, node)?;
@@ -270,16 +350,55 @@ fn fresh(folder: &ClusterFolder, wanted: &Wanted) -> Result<Vec<RawConfig>, Fail
                 host: Default::default(),
                 commit_wait: Default::default(),
                 log: Default::default(),
-                archive: None,
+                archive: archive(folder, wanted.archive)?,
                 client: Default::default(),
             };
-            wanted
-                .sets
-                .iter()
-                .try_for_each(|set| apply(set, &mut raw))?;
+            in_order(&wanted.sets).try_for_each(|set| apply(set, &mut raw))?;
             Ok(raw)
         })
         .collect()
+}
+
+/// The archive of a new cluster: beside its nodes' folders, by an absolute path, since each node
+/// publishes there.
+fn archive(folder: &ClusterFolder, wanted: Archive) -> Result<Option<RawArchive>, Failure> {
+    if wanted == Archive::Off {
+        return Ok(None);
+    }
+    let path = folder.archive();
+    let Some(text) = path.to_str() else {
+        return Err(Failure::usage(format!(
+            "{} is no UTF-8, which archive.url must be; choose another --dir, or --no-archive",
+            path.display()
+        )));
+    };
+    Ok(Some(RawArchive::at(format!("file://{text}"))))
+}
+
+/// The first block of ports that a cluster can have.
+fn free_base(nodes: u64) -> Result<u16, Failure> {
+    let mut base = BASE_PORT_DEFAULT;
+    while base <= LAST_BASE_PORT {
+        if are_free(base, nodes)? {
+            return Ok(base);
+        }
+        base += BLOCK_PORTS;
+    }
+    Err(Failure::unreachable(format!(
+        "no block of ports from {BASE_PORT_DEFAULT} to {LAST_BASE_PORT} is free for {nodes} nodes; \
+         name one with --base-port, or stop what listens there"
+    )))
+}
+
+fn are_free(base: u16, nodes: u64) -> Result<bool, Failure> {
+    for node in 1..=nodes {
+        let ports = ports_of(base, node)?;
+        let is_taken = |port| TcpListener::bind(("127.0.0.1", port)).is_err();
+        if ports.into_iter().any(is_taken) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn data_dir(node: u64) -> std::path::PathBuf {

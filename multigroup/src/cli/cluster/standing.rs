@@ -14,7 +14,7 @@ const BALANCE_PERCENT: u64 = 10;
 
 /// What was found at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(in crate::cli) struct Standing {
     groups: u64,
     /// By node, those that answered.
     counts: Vec<(u64, Option<GroupCounts>)>,
@@ -76,7 +76,7 @@ impl Standing {
     }
 
     /// How many each node leads, in words.
-    pub(super) fn spread(&self) -> String {
+    pub(in crate::cli) fn spread(&self) -> String {
         let of = |(node, counts): &(u64, Option<GroupCounts>)| match counts {
             Some(counts) => format!("{} on node {node}", counts.leading),
             None => format!("node {node} does not answer"),

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
+use super::Turn;
 use super::launch::check_ports;
-use super::prepare::{Wanted, prepare};
+use super::prepare::{Archive, Ports, Prepared, Wanted, plan};
 use crate::cli::Exit;
-use crate::cli::failure::Failure;
 use crate::cli::tests::{done, failure};
 use crate::cluster::ClusterFolder;
 use crate::config::{Config, parse_config_set};
@@ -30,11 +30,12 @@ impl Made {
     }
 
     fn up(&self, wanted: &Wanted) -> Vec<Config> {
-        prepare(&self.folder, wanted, |_| Ok(())).unwrap()
+        plan(&self.folder, wanted).unwrap().make().unwrap()
     }
 
     fn refused(&self, wanted: &Wanted) -> String {
-        let failure = prepare(&self.folder, wanted, |_| Ok(())).unwrap_err();
+        let made = plan(&self.folder, wanted).and_then(Prepared::make);
+        let failure = made.unwrap_err();
         assert_eq!(failure.exit(), Exit::Usage);
         failure.to_string()
     }
@@ -44,7 +45,8 @@ fn wanted(nodes: u64, groups: u32, base_port: u16, sets: &[&str]) -> Wanted {
     Wanted {
         nodes: Some(nodes),
         groups: Some(groups),
-        base_port: Some(base_port),
+        ports: Ports::Above(base_port),
+        archive: Archive::Beside,
         sets: sets
             .iter()
             .map(|set| parse_config_set(set).unwrap())
@@ -239,18 +241,98 @@ fn what_does_not_run_can_neither_be_killed_nor_stopped() {
 }
 
 #[test]
+fn a_plan_writes_nothing_and_knows_whether_it_is_new() {
+    let made = Made::new();
+    let planned = plan(&made.folder, &wanted(3, 8, 7100, &[])).unwrap();
+    assert!(planned.is_new());
+    assert_eq!(planned.configs().len(), 3);
+    assert!(!made.folder.root().exists());
+    made.up(&wanted(3, 9, 7200, &[]));
+    let planned = plan(&made.folder, &wanted(3, 9, 7200, &[])).unwrap();
+    assert!(!planned.is_new());
+}
+
+#[test]
 fn a_new_cluster_that_can_not_have_its_ports_leaves_nothing_behind() {
     let made = Made::new();
-    let options = wanted(3, 8, 7100, &[]);
-    let refuse = |configs: &[Config]| {
-        assert_eq!(configs.len(), 3);
-        Err(Failure::unreachable("taken"))
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let base = taken.local_addr().unwrap().port() - 1;
+    let turn = Turn::take(&made.folder).unwrap();
+    let failure = super::prepare(&made.folder, &wanted(3, 8, base, &[])).unwrap_err();
+    assert_eq!(failure.exit(), Exit::Unreachable);
+    drop(turn);
+    assert!(!made.folder.root().exists());
+}
+
+#[test]
+fn of_two_commands_at_once_in_one_folder_the_second_is_refused_by_name() {
+    let made = Made::new();
+    let first = Turn::take(&made.folder).unwrap();
+    let refused = Turn::take(&made.folder).unwrap_err();
+    assert_eq!(refused.exit(), Exit::Usage);
+    let sentence = refused.to_string();
+    let root = made.folder.root().display().to_string();
+    assert!(sentence.contains(&root), "{sentence}");
+    let dir = root.as_str();
+    let sentence = failure(&["cluster", "up", "--dir", dir], Exit::Usage);
+    assert!(sentence.contains("another command"), "{sentence}");
+    drop(first);
+    Turn::take(&made.folder).unwrap();
+}
+
+#[test]
+fn a_new_cluster_archives_beside_its_nodes_unless_told_otherwise() {
+    let url = |wanted: &Wanted| {
+        let made = Made::new();
+        let configs = made.up(wanted);
+        let archive = configs[0].raw().archive.clone();
+        let beside = format!("file://{}", made.folder.archive().display());
+        archive.map(|archive| (archive.url == beside, archive.url, archive.interval.0))
     };
-    prepare(&made.folder, &options, refuse).unwrap_err();
-    assert!(contents(made.folder.root()).is_empty());
-    made.up(&wanted(3, 9, 7200, &[]));
-    prepare(&made.folder, &wanted(3, 9, 7200, &[]), |_| {
-        panic!("it isn't new")
-    })
-    .unwrap();
+    let second = std::time::Duration::from_secs(1);
+    let (beside, _, interval) = url(&Wanted::default()).unwrap();
+    assert!(beside);
+    assert_eq!(interval, second);
+    // The address may come after what is set of it.
+    let sets = ["archive.interval=250ms", "archive.url=file:///a"];
+    let (_, address, interval) = url(&wanted(3, 8, 9000, &sets)).unwrap();
+    assert_eq!((address.as_str(), interval), ("file:///a", second / 4));
+    let off = Wanted {
+        archive: Archive::Off,
+        ..wanted(3, 8, 9000, &[])
+    };
+    assert_eq!(url(&off), None);
+    let set = Wanted {
+        archive: Archive::Off,
+        ..wanted(3, 8, 9000, &sets)
+    };
+    assert!(url(&set).is_some());
+}
+
+#[test]
+fn a_cluster_that_may_have_any_ports_gets_a_block_that_is_free() {
+    let made = Made::new();
+    let any = Wanted {
+        ports: Ports::AnyFree,
+        ..Wanted::default()
+    };
+    let first = made.up(&any);
+    let taken: Vec<_> = first
+        .iter()
+        .filter_map(|config| TcpListener::bind(config.listen_admin().to_string()).ok())
+        .collect();
+    assert!(!taken.is_empty());
+    let other = Made::new().up(&any);
+    assert_ne!(first[0].listen_admin(), other[0].listen_admin());
+    let ports = |config: &Config| {
+        let listen = [
+            config.listen_peer(),
+            config.listen_client(),
+            config.listen_admin(),
+        ];
+        listen.map(|address| address.port())
+    };
+    let [peer, client, admin] = ports(&other[0]);
+    assert_eq!((client, admin), (peer + 100, peer + 200));
+    assert_eq!((peer - 1) % 300, 7100 % 300);
 }

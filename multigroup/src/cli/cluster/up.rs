@@ -2,7 +2,7 @@
 //! leader and the leaders are spread evenly. Then it leaves them running (`--detach`), or stays, names
 //! a node that dies, and stops them at Ctrl-C.
 
-use std::fs::{File, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use transport::io::clock;
 use super::launch::{
     LOOK_INTERVAL, check_ports, ended_early, kill, running, show_last_lines, start, stop,
 };
-use super::prepare::{Wanted, prepare};
+use super::prepare::{self, Archive, Ports, Wanted};
 use super::standing::{Standing, ask};
 use super::{block_on, folder_of, of_cluster};
 use crate::cli::failure::Failure;
@@ -55,12 +55,15 @@ pub(super) struct Up {
     /// Leave the nodes running and return
     #[arg(long)]
     detach: bool,
+    /// Don't archive what is committed; a new cluster does, into DIR/archive
+    #[arg(long)]
+    no_archive: bool,
     /// A key of every node's configuration, in a new cluster
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_set)]
     config_set: Vec<ConfigSet>,
 }
 
-fn parse_set(text: &str) -> Result<ConfigSet, String> {
+pub(in crate::cli) fn parse_set(text: &str) -> Result<ConfigSet, String> {
     parse_config_set(text).map_err(|error| error.to_string())
 }
 
@@ -70,13 +73,19 @@ impl Up {
         let wanted = Wanted {
             nodes: self.nodes,
             groups: self.groups,
-            base_port: self.base_port,
+            ports: self.base_port.map_or(Ports::Default, Ports::Above),
+            archive: if self.no_archive {
+                Archive::Off
+            } else {
+                Archive::Beside
+            },
             sets: self.config_set.clone(),
         };
-        let configs = prepare(&folder, &wanted, |new| new.iter().try_for_each(check_ports))?;
+        let turn = Turn::take(&folder)?;
+        let configs = prepare(&folder, &wanted)?;
         block_on(async {
             let mut stops = Stops::new()?;
-            let up = start_all(&folder, &configs, &mut stops).await?;
+            let up = start_all(&folder, &configs, turn, stops.next()).await?;
             tell(&folder, &configs, &up, self.detach, out).map_err(Failure::of_stdout)?;
             if self.detach {
                 return Ok(());
@@ -86,10 +95,24 @@ impl Up {
     }
 }
 
-/// What ends a command that stays: Ctrl-C, or the request to terminate.
+/// Makes what a cluster's folder lacks. Of a new cluster that can't have its ports nothing is made:
+/// the next attempt may say otherwise.
+pub(in crate::cli) fn prepare(
+    folder: &ClusterFolder,
+    wanted: &Wanted,
+) -> Result<Vec<Config>, Failure> {
+    let prepared = prepare::plan(folder, wanted)?;
+    if prepared.is_new() {
+        prepared.configs().iter().try_for_each(check_ports)?;
+    }
+    prepared.make()
+}
+
+/// What ends a command that stays: Ctrl-C, the request to terminate, or the terminal's end.
 pub(in crate::cli) struct Stops {
     interrupt: Signal,
     terminate: Signal,
+    hang_up: Signal,
 }
 
 impl Stops {
@@ -100,32 +123,33 @@ impl Stops {
         Ok(Self {
             interrupt: caught(SignalKind::interrupt())?,
             terminate: caught(SignalKind::terminate())?,
+            hang_up: caught(SignalKind::hangup())?,
         })
     }
 
-    async fn next(&mut self) {
+    pub(in crate::cli) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
+            _ = self.hang_up.recv() => {}
         }
     }
 }
 
 /// A cluster that stands.
 pub(in crate::cli) struct Started {
-    launched: Vec<Launched>,
-    standing: Standing,
-    took: Duration,
+    pub(in crate::cli) launched: Vec<Launched>,
+    pub(in crate::cli) standing: Standing,
+    pub(in crate::cli) took: Duration,
 }
 
-/// Starts all nodes; if that fails, none is left.
+/// Starts all nodes; if that fails, or `stopped` is told before they stand, none is left.
 pub(in crate::cli) async fn start_all(
     folder: &ClusterFolder,
     configs: &[Config],
-    stops: &mut Stops,
+    _turn: Turn,
+    stopped: impl Future<Output = ()>,
 ) -> Result<Started, Failure> {
-    // Held until the nodes are up, so that of two commands at once one is turned away.
-    let _turn = take_turn(folder)?;
     let nodes: Vec<_> = configs.iter().map(Config::node).collect();
     // Stale pid files are named; a node is found also without one.
     running(folder, &nodes)?;
@@ -140,7 +164,7 @@ pub(in crate::cli) async fn start_all(
     configs.iter().try_for_each(check_ports)?;
     let began = clock::now();
     let mut launched = Vec::with_capacity(nodes.len());
-    let risen = rise(folder, configs, &mut launched, began, stops).await;
+    let risen = rise(folder, configs, &mut launched, began, stopped).await;
     match risen {
         Ok(standing) => Ok(Started {
             launched,
@@ -154,16 +178,42 @@ pub(in crate::cli) async fn start_all(
     }
 }
 
-fn take_turn(folder: &ClusterFolder) -> Result<File, Failure> {
-    let root = folder.root();
-    let opened = File::open(root).map_err(|error| Failure::of_input("open", root, &error))?;
-    match opened.try_lock() {
-        Ok(()) => Ok(opened),
-        Err(TryLockError::WouldBlock) => Err(Failure::usage(format!(
-            "another `cluster up` is starting the nodes of {}; wait for it",
-            root.display()
-        ))),
-        Err(TryLockError::Error(error)) => Err(Failure::of_file("lock", root, &error)),
+/// Held from before a folder is filled until its nodes are up, so that of two commands at once one
+/// is turned away.
+#[derive(Debug)]
+pub(in crate::cli) struct Turn {
+    /// The folder, if it was made for this.
+    made: Option<PathBuf>,
+    /// The folder, locked.
+    _opened: File,
+}
+
+impl Turn {
+    /// Takes it, and makes the folder if there is none.
+    pub(in crate::cli) fn take(folder: &ClusterFolder) -> Result<Self, Failure> {
+        let root = folder.root();
+        let made = (!root.exists()).then(|| root.to_owned());
+        fs::create_dir_all(root).map_err(|error| Failure::of_input("create", root, &error))?;
+        let opened = File::open(root).map_err(|error| Failure::of_input("open", root, &error))?;
+        match opened.try_lock() {
+            Ok(()) => Ok(Self {
+                made,
+                _opened: opened,
+            }),
+            Err(TryLockError::WouldBlock) => Err(Failure::usage(format!(
+                "another command is starting the nodes of {}; wait for it, or choose another --dir",
+                root.display()
+            ))),
+            Err(TryLockError::Error(error)) => Err(Failure::of_file("lock", root, &error)),
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // Of a cluster that could not be made nothing is left. This fails for a folder that holds
+        // something.
+        let _kept = self.made.take().map(fs::remove_dir);
     }
 }
 
@@ -173,7 +223,7 @@ async fn rise(
     configs: &[Config],
     launched: &mut Vec<Launched>,
     began: Instant,
-    stops: &mut Stops,
+    stopped: impl Future<Output = ()>,
 ) -> Result<Standing, Failure> {
     for config in configs {
         launched.push(start(folder, config.node())?);
@@ -181,7 +231,7 @@ async fn rise(
     let mut display = Display::new("cluster up");
     let risen = tokio::select! {
         biased;
-        () = stops.next() => Err(Failure::interrupted("stopped while the nodes were starting")),
+        () = stopped => Err(Failure::interrupted("stopped while the nodes were starting")),
         risen = wait(configs, launched, began, &mut display) => risen,
     };
     display.clear();

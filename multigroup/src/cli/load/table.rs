@@ -5,7 +5,11 @@ use std::path::Path;
 
 use crate::load::{Figures, Report};
 
-pub(super) fn write(report: &Report, ledger: Option<&Path>, out: &mut dyn Write) -> io::Result<()> {
+pub(in crate::cli) fn write(
+    report: &Report,
+    ledger: Option<&Path>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let policy = report.policy.as_deref().unwrap_or("unknown");
     let sync = match report.log_sync {
         Some(true) => "on",
