@@ -10,6 +10,7 @@ pub mod log;
 #[cfg(feature = "io")]
 pub mod metrics;
 pub mod proto;
+pub mod stores;
 
 #[cfg(feature = "io")]
 pub use io::{Host, StateMachine, Storage};

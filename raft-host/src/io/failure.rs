@@ -10,6 +10,7 @@ use super::inbox::{Inbox, lock};
 use super::machine::MachineError;
 use crate::id::{GroupId, ShardId};
 use crate::log::LogFailure;
+use crate::stores::StoresFailed;
 
 /// Why a node has stopped.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -42,6 +43,15 @@ pub enum HostFailure {
         /// The shard.
         shard: ShardId,
     },
+}
+
+impl From<StoresFailed> for HostFailure {
+    fn from(failed: StoresFailed) -> Self {
+        match failed {
+            StoresFailed::Log(failure) => Self::Log(failure),
+            StoresFailed::Store { group, source } => Self::Store { group, source },
+        }
+    }
 }
 
 /// The node's failure, if it has one.

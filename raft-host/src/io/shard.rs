@@ -18,7 +18,6 @@
 mod frames;
 mod groups;
 mod serve;
-mod store;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -34,7 +33,6 @@ use transport::io::clock;
 
 pub(super) use self::groups::specify;
 use self::groups::{GroupEnd, Roles};
-use self::store::Stores;
 use super::apply::{ApplyQueue, GroupApply};
 use super::failure::{Failing, HostFailure};
 use super::inbox::{Inbox, Note, Work, lock};
@@ -46,6 +44,7 @@ use crate::id::{Boot, GroupId, Index, NodeId, ProposalId, ReadId};
 use crate::log::{GroupView, HealthReader, ShardLog};
 use crate::metrics::ShardStats;
 use crate::proto::host::{GroupSpec, HostCore, HostIdentity, Output};
+use crate::stores::Stores;
 
 /// A group that is opened with its shard.
 pub(super) struct OpeningGroup {

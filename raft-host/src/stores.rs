@@ -1,6 +1,7 @@
 //! The shard's writes: staged as the core wants them, flushed once a turn, and matched with what
 //! the log says is durable. What the log has no room for waits here, each group's in its order; the
-//! core holds back what depends on it.
+//! core holds back what depends on it. It waits for nothing: the shard's thread and the simulation
+//! drive it alike.
 //!
 //! - T1: while a write of a group waits here, every later one of that group waits behind it, but for
 //!   compactions: they concern entries that are in the log already, and make the room that is
@@ -14,23 +15,42 @@ use std::sync::Arc;
 
 use crate::error::Refusal;
 use crate::id::{GroupId, StoreSeq};
-use crate::io::failure::HostFailure;
 use crate::limits::{LOG_ROOM_LOW_DIVISOR, LOG_ROOM_SPENT_DIVISOR};
 use crate::log::api::{Change, GroupLog};
-use crate::log::{DiskState, GroupView, ShardLog, SubmitError, Token};
+use crate::log::{DiskState, GroupView, LogFailure, ShardLog, SubmitError, Token};
 use crate::proto::host::LogRoom;
 
 type View = Rc<RefCell<GroupView>>;
 
+/// Why a shard can't go on.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoresFailed {
+    /// The log has stopped.
+    #[error("the log has failed")]
+    Log(#[source] LogFailure),
+    /// The log was given what it can never take: a fault of this program.
+    #[error("group {group} has a change that the log can't take")]
+    Store {
+        /// The group.
+        group: GroupId,
+        /// Why it can't.
+        #[source]
+        source: Arc<SubmitError>,
+    },
+}
+
 type Writes = VecDeque<(Option<StoreSeq>, Change)>;
 
+#[derive(Debug)]
 struct Held {
     view: View,
     writes: Writes,
 }
 
 /// The writes of one shard.
-pub(super) struct Stores {
+#[derive(Debug)]
+pub struct Stores {
     log: ShardLog,
     /// Staged or flushed, not yet durable, in the order of their tokens.
     waiting: VecDeque<(Token, GroupId, StoreSeq)>,
@@ -40,7 +60,9 @@ pub(super) struct Stores {
 }
 
 impl Stores {
-    pub(super) fn new(log: ShardLog) -> Self {
+    /// Over a shard's end of the log.
+    #[must_use]
+    pub fn new(log: ShardLog) -> Self {
         Self {
             log,
             waiting: VecDeque::new(),
@@ -50,12 +72,14 @@ impl Stores {
     }
 
     /// The end of a group that isn't in the log yet.
-    pub(super) fn new_group(&self, group: GroupId) -> GroupView {
+    #[must_use]
+    pub fn new_group(&self, group: GroupId) -> GroupView {
         self.log.new_group(group)
     }
 
     /// The log's room for entries, and by which name it is refused.
-    pub(super) fn room(&self) -> LogRoom {
+    #[must_use]
+    pub fn room(&self) -> LogRoom {
         let (room, whole) = (self.log.room_bytes(), self.log.room_bytes_max());
         if self.log.disk() == DiskState::Full {
             return LogRoom::Spent(Refusal::LogFull);
@@ -71,19 +95,29 @@ impl Stores {
     }
 
     /// Writes that wait here.
-    pub(super) fn held(&self) -> u64 {
+    #[must_use]
+    pub fn held(&self) -> u64 {
         let held: usize = self.held.values().map(|held| held.writes.len()).sum();
         held as u64
     }
 
+    /// The token under which what is staged now will be durable.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.log.next_token()
+    }
+
     /// Takes a write of the core.
-    pub(super) fn store(
+    ///
+    /// # Errors
+    /// [`StoresFailed`]: the node must stop.
+    pub fn store(
         &mut self,
         view: &View,
         group: GroupId,
         seq: Option<StoreSeq>,
         change: Change,
-    ) -> Result<(), HostFailure> {
+    ) -> Result<(), StoresFailed> {
         if let Some(held) = self.held.get_mut(&group) {
             if !passes(&change, view) {
                 held.writes.push_back((seq, change));
@@ -111,7 +145,7 @@ impl Stores {
         view: &View,
         group: GroupId,
         writes: &mut Writes,
-    ) -> Result<(), HostFailure> {
+    ) -> Result<(), StoresFailed> {
         while let Some((seq, change)) = writes.pop_front() {
             match self.log.stage(&mut view.borrow_mut(), change.clone()) {
                 Ok(token) => {
@@ -136,7 +170,10 @@ impl Stores {
     }
 
     /// Tries again what waits here.
-    pub(super) fn retry(&mut self) -> Result<(), HostFailure> {
+    ///
+    /// # Errors
+    /// [`StoresFailed`]: the node must stop.
+    pub fn retry(&mut self) -> Result<(), StoresFailed> {
         if self.held.is_empty() {
             return Ok(());
         }
@@ -151,7 +188,10 @@ impl Stores {
     }
 
     /// Hands what was staged to the log thread.
-    pub(super) fn flush(&mut self) -> Result<(), HostFailure> {
+    ///
+    /// # Errors
+    /// [`StoresFailed`]: the node must stop.
+    pub fn flush(&mut self) -> Result<(), StoresFailed> {
         match self.log.flush() {
             Ok(_) => Ok(()),
             Err(error) => Err(fatal(GroupId::new(0), error)),
@@ -159,7 +199,7 @@ impl Stores {
     }
 
     /// Everything up to this token is durable: gives the core's writes among it.
-    pub(super) fn on_durable(&mut self, token: Token) -> Vec<(GroupId, StoreSeq)> {
+    pub fn on_durable(&mut self, token: Token) -> Vec<(GroupId, StoreSeq)> {
         let mut durable = Vec::new();
         while let Some((staged, group, seq)) = self.waiting.front().copied() {
             if staged > token {
@@ -185,12 +225,12 @@ fn is_for_now(error: &SubmitError) -> bool {
     )
 }
 
-fn fatal(group: GroupId, error: SubmitError) -> HostFailure {
+fn fatal(group: GroupId, error: SubmitError) -> StoresFailed {
     if let SubmitError::Failed(failure) = error {
-        return HostFailure::Log(failure);
+        return StoresFailed::Log(failure);
     }
     let source = Arc::new(error);
-    HostFailure::Store { group, source }
+    StoresFailed::Store { group, source }
 }
 
 /// A write that is too large for one batch of the log, as two: the hard state and the first half of
