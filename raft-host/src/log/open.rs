@@ -116,6 +116,7 @@ pub(super) fn open_engine(
         }
         let recovered = recover(&**files, &log_id, &names)?;
         remove_unfinished(&**files, &names)?;
+        recovered.keep(&**files)?;
         (log_id, recovered)
     } else {
         let segment = names.iter().find(|name| segment_number(name).is_some());
@@ -146,6 +147,7 @@ fn nothing() -> Recovered {
         free,
         epoch_max: 0,
         number: 0,
+        synced_sectors: 0,
     }
 }
 

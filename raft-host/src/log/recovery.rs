@@ -1,8 +1,9 @@
 //! Reads a log's folder after a stop of any kind: which segments are in use, where the newest ends,
-//! and what each group's log is. Changes nothing on disk.
+//! and what each group's log is. Reading changes nothing on disk.
 //!
 //! Leaves to others: what the records mean (replay.rs), the lock and the log's name (open.rs),
-//! going on (engine.rs, which starts a new segment and never writes into what was read here).
+//! going on (engine.rs, which starts a new segment and never writes into what was read here), when
+//! to make durable what was read ([`Recovered::keep`], for whoever goes on from it: open.rs).
 //!
 //! Torn or corrupt (safety 13):
 //! - Every segment but the newest has its end declared in the newest one's start, and is whole up
@@ -49,6 +50,43 @@ pub(super) struct Recovered {
     pub(super) epoch_max: u32,
     /// The number of the last whole batch.
     pub(super) number: u64,
+    /// Up to where the last segment in use is known to be synced.
+    pub(super) synced_sectors: u32,
+}
+
+impl Recovered {
+    /// Makes durable what was read and isn't known to be: a process that was killed before its sync
+    /// ended leaves its last batch where only a reader sees it. Whoever goes on from here acks and
+    /// votes by it. The batch is written again, with the same content, because a sync after one
+    /// that failed may do nothing for bytes that were written before; and the names are synced,
+    /// one of which may be new.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub(super) fn keep(&self, files: &dyn Files) -> Result<(), OpenError> {
+        if let Some((listed, segment)) = self.segments.last() {
+            let (first, end) = (self.synced_sectors, listed.end_sectors);
+            let bytes = read(segment, u64::from(end))?;
+            let from = first as usize * SECTOR_BYTES;
+            let io = |op| {
+                move |source| OpenError::Io {
+                    op,
+                    file: segment.name(),
+                    source,
+                }
+            };
+            if let Some(rest) = bytes.get(from..).filter(|rest| !rest.is_empty()) {
+                let written = segment.file.write_at(rest, from as u64);
+                written.map_err(io("write"))?;
+            }
+            segment.file.sync_data().map_err(io("sync"))?;
+        }
+        files.sync_folder().map_err(|source| OpenError::Io {
+            op: "sync",
+            file: ".".to_owned(),
+            source,
+        })
+    }
 }
 
 /// What a file's beginning says.
@@ -245,7 +283,8 @@ pub(super) fn recover(
         epoch: newest,
         end_sectors: 0,
     };
-    let (end_sectors, number) = scan(log_id, &file, open, true, Some(number), &mut records)?;
+    let scanned = scan(log_id, &file, open, true, Some(number), &mut records)?;
+    let (end_sectors, number, synced_sectors) = scanned;
     segments.push((
         ListedSegment {
             epoch: newest,
@@ -260,6 +299,7 @@ pub(super) fn recover(
         free,
         epoch_max,
         number,
+        synced_sectors,
     })
 }
 
@@ -418,8 +458,8 @@ impl Scan<'_> {
     }
 }
 
-/// Reads a segment up to its declared end or, if `open`, up to the last whole batch. Gives the end
-/// and the last batch's number.
+/// Reads a segment up to its declared end or, if `open`, up to the last whole batch. Gives the end,
+/// the last batch's number, and up to where it says itself that it was synced.
 fn scan(
     log_id: &LogId,
     segment: &SegmentFile,
@@ -427,7 +467,7 @@ fn scan(
     open: bool,
     mut number: Option<u64>,
     records: &mut BTreeMap<GroupId, Vec<Located>>,
-) -> Result<(u32, u64), OpenError> {
+) -> Result<(u32, u64, u32), OpenError> {
     let sectors = sectors_of(segment)?;
     let bytes = read(segment, sectors)?;
     let sectors = u32::try_from(sectors).unwrap_or(u32::MAX);
@@ -464,7 +504,8 @@ fn scan(
         number = Some(header.number.saturating_add(1));
         at = next;
     }
-    Ok((at, number.unwrap_or(1).saturating_sub(1)))
+    let number = number.unwrap_or(1).saturating_sub(1);
+    Ok((at, number, scan.synced))
 }
 
 fn read_records(

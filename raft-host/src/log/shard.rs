@@ -77,6 +77,12 @@ impl ShardLog {
         Token(self.durable.load(Ordering::Acquire))
     }
 
+    /// The token under which what is staged now will be flushed.
+    #[must_use]
+    pub fn next_token(&self) -> Token {
+        Token(self.last.0 + 1)
+    }
+
     /// Takes a change of a group, shows it in the group's view, and says under which token it
     /// will be flushed.
     ///

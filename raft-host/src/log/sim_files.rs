@@ -75,6 +75,7 @@ struct Disk {
     names_unsynced: Vec<NameChange>,
     locks: BTreeSet<String>,
     trace: Vec<SimOp>,
+    untraced: bool,
     operations: u64,
     cut_after: Option<u64>,
     dead: bool,
@@ -177,9 +178,15 @@ impl SimFiles {
         self.disk().trace.clone()
     }
 
+    /// Traces nothing from now on: a long run would only gather it.
+    pub fn keep_no_trace(&self) {
+        self.disk().untraced = true;
+    }
+
     /// Puts a note between the operations.
     pub fn note(&self, note: impl Into<String>) {
-        self.disk().trace.push(SimOp::Note(note.into()));
+        let note = note.into();
+        self.disk().trace(|_| SimOp::Note(note));
     }
 
     /// The power goes and comes back: of what wasn't synced the seed decides, sector by sector,
@@ -321,6 +328,13 @@ impl SimInode {
 }
 
 impl Disk {
+    fn trace(&mut self, op: impl FnOnce(&Self) -> SimOp) {
+        if !self.untraced {
+            let op = op(self);
+            self.trace.push(op);
+        }
+    }
+
     fn after_restart(&mut self) {
         self.locks.clear();
         self.faults.clear();
@@ -374,7 +388,7 @@ impl Files for SimFiles {
         disk.names.insert(name.to_owned(), inode);
         disk.names_unsynced
             .push(NameChange::Set(name.to_owned(), inode));
-        disk.trace.push(SimOp::Create(name.to_owned()));
+        disk.trace(|_| SimOp::Create(name.to_owned()));
         Ok(Arc::new(SimFile {
             files: self.clone(),
             inode,
@@ -402,8 +416,7 @@ impl Files for SimFiles {
         disk.files[inode].name = to.to_owned();
         disk.names_unsynced
             .push(NameChange::Rename(from.to_owned(), to.to_owned(), inode));
-        disk.trace
-            .push(SimOp::Rename(from.to_owned(), to.to_owned()));
+        disk.trace(|_| SimOp::Rename(from.to_owned(), to.to_owned()));
         Ok(())
     }
 
@@ -414,7 +427,7 @@ impl Files for SimFiles {
         disk.inode(name)?;
         disk.names.remove(name);
         disk.names_unsynced.push(NameChange::Unset(name.to_owned()));
-        disk.trace.push(SimOp::Remove(name.to_owned()));
+        disk.trace(|_| SimOp::Remove(name.to_owned()));
         Ok(())
     }
 
@@ -428,7 +441,7 @@ impl Files for SimFiles {
         disk.begin(power)?;
         disk.names_unsynced.clear();
         disk.names_durable = disk.names.clone();
-        disk.trace.push(SimOp::SyncFolder);
+        disk.trace(|_| SimOp::SyncFolder);
         Ok(())
     }
 
@@ -487,9 +500,8 @@ impl LogFile for SimFile {
         };
         disk.files[self.inode].write(written, at);
         let bytes = written.len() as u64;
-        let file = disk.files[self.inode].name.clone();
-        disk.trace.push(SimOp::Write {
-            file,
+        disk.trace(|disk| SimOp::Write {
+            file: disk.files[self.inode].name.clone(),
             offset,
             bytes,
         });
@@ -523,8 +535,7 @@ impl LogFile for SimFile {
             return Err(io::Error::other("a sync failed"));
         }
         disk.files[self.inode].sync();
-        let name = disk.files[self.inode].name.clone();
-        disk.trace.push(SimOp::Sync(name));
+        disk.trace(|disk| SimOp::Sync(disk.files[self.inode].name.clone()));
         Ok(())
     }
 

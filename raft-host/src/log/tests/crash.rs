@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use super::super::Turn;
 use super::super::api::{Change, GroupLog};
-use super::super::sim_files::{SimFiles, SimOp};
-use super::support::{World, hard_state, small, write};
+use super::super::sim_files::{SimFault, SimFiles, SimOp};
+use super::support::{World, hard_state, shown, small, write};
 use crate::id::{GroupId, Index, Term};
 
 /// One round of the script. False once the log has failed.
@@ -250,4 +250,28 @@ fn overwriting_while_a_laggard_is_rewritten_survives_a_power_cut() {
         }
     }
     assert!(raced >= 2, "the laggard was rewritten {raced} times");
+}
+
+/// A process that is killed before its sync ended leaves its last batch where only a reader sees it.
+/// The next life went on from it, acked and voted by it, and lost it with the power; worse, its
+/// start declared it synced, so that the log wouldn't open any more. Found by the simulation.
+#[test]
+fn what_a_killed_process_had_not_synced_is_kept_by_the_life_that_found_it() {
+    let group = GroupId::new(1);
+    let files = SimFiles::new();
+    let mut world = World::open(&files, small()).unwrap();
+    world.write(1, 1, 3, 1, 100);
+    world.flush().unwrap();
+    assert_ne!(world.settle(), Turn::Failed);
+    world.write(1, 4, 2, 1, 100);
+    world.flush().unwrap();
+    files.inject(SimFault::SyncError);
+    assert_eq!(world.settle(), Turn::Failed);
+    drop(world);
+    files.kill();
+    let found = World::open(&files, small()).unwrap();
+    let seen = shown(&found.views[&group]);
+    assert_eq!(seen.last(), 5, "a reader sees it");
+    let after_the_cut = World::open(&files.fork_synced(), small()).unwrap();
+    assert_eq!(shown(&after_the_cut.views[&group]), seen);
 }
