@@ -6,9 +6,11 @@ pub mod cluster;
 pub mod fuzz;
 pub mod node;
 pub mod nodes;
+pub mod oracle;
 pub mod process;
 pub mod relay;
 pub mod rogue;
+pub mod world;
 
 use std::time::Duration;
 

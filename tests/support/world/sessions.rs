@@ -1,0 +1,824 @@
+//! What the shell's lane tasks and acceptor do: dial, begin sessions on both cores, carry their bytes
+//! to sockets and back, end sessions and say why, and tell the host when a link is up. Bulk dials
+//! once control is up and ends with it (safety 18); a session of a peer takes the place of the one
+//! before it.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use bytes::Bytes;
+use raft_host::error::PeerMisbehaved;
+use raft_host::id::Boot;
+use raft_host::limits::{BULK_BODY_BYTES_MAX, BULK_ON_THE_WAY_BYTES_MAX};
+use raft_host::proto::host::{Lane as HostLane, SendEnd, Taken};
+use transport::id::Sequence;
+use transport::limits::{BULK_UNSENT_BYTES_MAX, CONTROL_UNSENT_BYTES_MAX};
+use transport::proto::frame::item_bytes_max;
+use transport::proto::inbound::{Accepted, InboundEvent, InboundSession};
+use transport::proto::outbound::OutboundEvent;
+use transport::receipt::Item;
+use transport::{Amount, Answer, Frame, Label, Lane, Outcome, RefusalReason, SessionEnd, Verified};
+
+use super::World;
+use super::clock::{MS, Nanos};
+use super::events::Event;
+use super::links::{InboundEnd, Unsent, claims, decode_life, encode_life, keys, place, session_of};
+use super::network::{Arrival, End, Network};
+use super::node::{Node, boot_of, identity, node_id};
+
+/// How long a dial takes to fail where nobody says so.
+const CONNECT_LIMIT: Nanos = 300 * MS;
+
+const fn unsent_max(lane: Lane) -> usize {
+    match lane {
+        Lane::Control => CONTROL_UNSENT_BYTES_MAX,
+        Lane::Bulk => BULK_UNSENT_BYTES_MAX,
+    }
+}
+
+fn unsent_bytes(unsent: &Unsent) -> usize {
+    unsent.iter().map(|(bytes, _)| bytes.len()).sum()
+}
+
+impl World {
+    pub(super) fn plan_dial(
+        &mut self,
+        node: usize,
+        life: u64,
+        peer: usize,
+        lane: Lane,
+        after: Nanos,
+    ) {
+        if let Some(found) = self.alive(node, life)
+            && let Some(end) = found.peers.get_mut(&peer)
+        {
+            end.lanes[place(lane)].dialling = true;
+        }
+        let event = Event::Dial {
+            node,
+            life,
+            peer,
+            lane,
+        };
+        self.events.push(self.now + after, event);
+    }
+
+    pub(super) fn dial(&mut self, node: usize, life: u64, peer: usize, lane: Lane) {
+        let Some(found) = self.alive(node, life) else {
+            return;
+        };
+        let Some(end) = found.peers.get_mut(&peer) else {
+            return;
+        };
+        let here = &mut end.lanes[place(lane)];
+        here.dialling = true;
+        if here.connection.is_some() {
+            here.dialling = false;
+            return;
+        }
+        let reached = self.network.reaches(node, peer) && self.network.reaches(peer, node);
+        let after = if !reached || (self.nodes[peer].is_none() && !self.powered[peer]) {
+            CONNECT_LIMIT
+        } else {
+            // The connection's round trip, and that of TLS.
+            4 * self.network.delay()
+        };
+        let event = Event::Dialled {
+            node,
+            life,
+            peer,
+            lane,
+        };
+        self.events.push(self.now + after, event);
+    }
+
+    pub(super) fn dialled(&mut self, node: usize, life: u64, peer: usize, lane: Lane) {
+        if self.alive(node, life).is_none() {
+            return;
+        }
+        let reached = self.network.reaches(node, peer) && self.network.reaches(peer, node);
+        let there = self.nodes[peer].as_ref().map(|found| found.life);
+        let answers = reached && self.paused[peer] <= self.now;
+        let Some(there) = there.filter(|_| answers) else {
+            return self.dial_again(node, life, peer, lane);
+        };
+        let wanted = self.alive(node, life).is_some_and(|found| {
+            let lanes = &found.peers[&peer].lanes;
+            // Of two dials at once the first counts.
+            let first = lanes[place(lane)].connection.is_none();
+            first && (lane == Lane::Control || lanes[0].out.is_up())
+        });
+        if !wanted {
+            if let Some(found) = self.alive(node, life)
+                && let Some(end) = found.peers.get_mut(&peer)
+            {
+                end.lanes[place(lane)].dialling = false;
+            }
+            return;
+        }
+        let connection = self.network.connect(node, peer, lane, [life, there]);
+        let sync_numbers = [self.disks[node].sync_number, self.disks[peer].sync_number];
+        let (now_here, now_there) = (self.local(node), self.local(peer));
+        let hello_timeout = self.shape.timeouts.hello;
+        if let Some(found) = self.alive(node, life)
+            && let Some(end) = found.peers.get_mut(&peer)
+        {
+            let here = &mut end.lanes[place(lane)];
+            here.dialling = false;
+            here.connection = Some(connection);
+            here.unsent.clear();
+            let claims = claims(lane, node, peer, life, sync_numbers[0]);
+            let keys = keys(connection, lane, node, peer);
+            here.out
+                .begin_session(now_here, claims, identity(peer), keys);
+        }
+        if let Some(found) = self.alive(peer, there) {
+            let accepted = Accepted {
+                claims: claims(Lane::Bulk, peer, node, there, sync_numbers[1]),
+                certified: identity(node),
+                keys: Lane::ALL.map(|lane| keys(connection, lane, node, peer)),
+                session: session_of(connection),
+                hello_timeout,
+            };
+            let end = InboundEnd {
+                session: InboundSession::new(now_there, accepted),
+                peer: node,
+                lane: None,
+                unsent: VecDeque::new(),
+            };
+            found.inbound.insert(connection, end);
+        }
+        self.turn(peer);
+        self.turn(node);
+    }
+
+    fn dial_again(&mut self, node: usize, life: u64, peer: usize, lane: Lane) {
+        let Some(found) = self.alive(node, life) else {
+            return;
+        };
+        let Some(end) = found.peers.get_mut(&peer) else {
+            return;
+        };
+        let wait = end.lanes[place(lane)].backoff.on_failure();
+        let wait = u64::try_from(wait.as_nanos()).unwrap_or(MS);
+        self.plan_dial(node, life, peer, lane, wait);
+    }
+
+    /// An end of a connection looks at what has come.
+    pub(super) fn look(&mut self, connection: u64, end: End) {
+        let Some(found) = self.network.connections.get(&connection) else {
+            return;
+        };
+        let (at, life, open) = (found.node(end), found.life(end), found.is_open(end));
+        let lane = found.lane;
+        let (sender, sender_life) = (found.node(end.other()), found.life(end.other()));
+        let (arrival, again) = self.network.receive(self.now, connection, end);
+        if let Some(again) = again {
+            let event = Event::Look { connection, end };
+            self.events.push(again.max(self.now), event);
+        }
+        let bytes = match arrival {
+            Arrival::Nothing => return,
+            Arrival::Closed => None,
+            Arrival::Bytes(bytes) => Some(bytes),
+        };
+        if self.alive(at, life).is_none() || !open {
+            // Nobody is there: the sender is told, unless the machine has no power.
+            if bytes.is_some()
+                && (self.powered[at] || self.nodes[at].is_some())
+                && let Some(when) = self.network.close(self.now, connection, end)
+            {
+                let end = end.other();
+                self.events.push(when, Event::Look { connection, end });
+            }
+            return;
+        }
+        // There is room again for what its sender holds back.
+        if let Some(from) = self.alive(sender, sender_life) {
+            let held = match end.other() {
+                End::Dialler => from.peers.get(&at).is_some_and(|peer| {
+                    let lane = &peer.lanes[place(lane)];
+                    lane.connection == Some(connection) && !lane.unsent.is_empty()
+                }),
+                End::Acceptor => from
+                    .inbound
+                    .get(&connection)
+                    .is_some_and(|it| !it.unsent.is_empty()),
+            };
+            if held {
+                let event = Event::Wake {
+                    node: sender,
+                    life: sender_life,
+                };
+                self.events.push(self.now, event);
+            }
+        }
+        let Some(mut node) = self.nodes[at].take() else {
+            return;
+        };
+        let now = self.local(at);
+        match end {
+            End::Dialler => {
+                self.read_outbound(at, &mut node, (sender, lane), now, connection, bytes)
+            }
+            End::Acceptor => self.read_inbound(at, &mut node, now, connection, bytes),
+        }
+        self.nodes[at] = Some(node);
+        self.turn(at);
+    }
+
+    fn read_outbound(
+        &mut self,
+        at: usize,
+        node: &mut Node,
+        (peer, lane): (usize, Lane),
+        now: Instant,
+        connection: u64,
+        bytes: Option<Bytes>,
+    ) {
+        let Some(end) = node.peers.get_mut(&peer) else {
+            return;
+        };
+        let here = &mut end.lanes[place(lane)];
+        if here.connection != Some(connection) {
+            return;
+        }
+        let Some(bytes) = bytes else {
+            let why = here.out.on_eof();
+            return self.end_outbound(at, node, (peer, lane), now, why);
+        };
+        here.out.handle_bytes(now, &bytes);
+        loop {
+            self.pump_outbound(at, node, peer, lane, now);
+            let Some(end) = node.peers.get_mut(&peer) else {
+                return;
+            };
+            let here = &mut end.lanes[place(lane)];
+            match here.out.step(now, &mut node.authority) {
+                Ok(None) => return,
+                Ok(Some(OutboundEvent::Answered(_))) => {}
+                Ok(Some(OutboundEvent::Up { .. })) => {
+                    self.counts.sessions += 1;
+                    here.backoff.reset();
+                    self.trace.line(self.now, Some(at), None, || {
+                        format!("session {connection} to {} is up, {lane:?}", peer + 1)
+                    });
+                    if lane == Lane::Control {
+                        end.outbox.ask_life(connection);
+                        here.out.on_source_ready();
+                        let bulk = &mut end.lanes[1];
+                        if bulk.connection.is_none() && !bulk.dialling {
+                            bulk.dialling = true;
+                            let event = Event::Dial {
+                                node: at,
+                                life: node.life,
+                                peer,
+                                lane: Lane::Bulk,
+                            };
+                            self.events.push(self.now, event);
+                        }
+                    }
+                }
+                Err(why) => return self.end_outbound(at, node, (peer, lane), now, why),
+            }
+        }
+    }
+
+    /// A session that this node dialled ends.
+    pub(super) fn end_outbound(
+        &mut self,
+        at: usize,
+        node: &mut Node,
+        (peer, lane): (usize, Lane),
+        now: Instant,
+        why: SessionEnd,
+    ) {
+        self.check_end(at, peer, &why);
+        let Some(end) = node.peers.get_mut(&peer) else {
+            return;
+        };
+        let here = &mut end.lanes[place(lane)];
+        let Some(connection) = here.connection.take() else {
+            return;
+        };
+        self.trace.line(self.now, Some(at), None, || {
+            format!("session {connection} to {} ends, {lane:?}: {why}", peer + 1)
+        });
+        if let Some(notice) = why.notice()
+            && let Some(last) = here.out.close_message(&notice)
+        {
+            here.unsent.push_back((last, None));
+            send_unsent(
+                &mut self.network,
+                &mut self.events,
+                self.now,
+                (connection, End::Dialler),
+                &mut here.unsent,
+                |_| {},
+            );
+        }
+        here.unsent.clear();
+        here.out.end_session(&why);
+        if let Some(when) = self.network.close(self.now, connection, End::Dialler) {
+            let end = End::Acceptor;
+            self.events.push(when, Event::Look { connection, end });
+        }
+        if why == SessionEnd::ShutDown {
+            return;
+        }
+        if lane == Lane::Control {
+            end.answered = None;
+            self.relink(at, node, peer, now);
+            self.end_outbound(at, node, (peer, Lane::Bulk), now, SessionEnd::ControlEnded);
+        } else if why == SessionEnd::ControlEnded {
+            return;
+        }
+        let Some(end) = node.peers.get_mut(&peer) else {
+            return;
+        };
+        let here = &mut end.lanes[place(lane)];
+        here.dialling = true;
+        let wait = u64::try_from(here.backoff.on_failure().as_nanos()).unwrap_or(MS);
+        let event = Event::Dial {
+            node: at,
+            life: node.life,
+            peer,
+            lane,
+        };
+        self.events.push(self.now + wait, event);
+    }
+
+    /// No correct node may be told that it misbehaves, or that it isn't who it is.
+    fn check_end(&self, at: usize, peer: usize, why: &SessionEnd) {
+        use transport::{CloseCode, PeerIncompatible, PeerMisbehaved as Fault};
+        let wrong = match why {
+            // A hello that was sent in an earlier life may arrive after one of the next.
+            SessionEnd::PeerIncompatible(PeerIncompatible::StaleBoot { .. }) => false,
+            SessionEnd::PeerIncompatible(PeerIncompatible::RolledBack { .. }) => false,
+            SessionEnd::PeerMisbehaved(Fault::Truncated { .. }) => false,
+            SessionEnd::PeerMisbehaved(_) | SessionEnd::PeerIncompatible(_) => true,
+            SessionEnd::ClosedByPeer(notice) | SessionEnd::RefusedByPeer(notice) => {
+                notice.code == CloseCode::Misbehaved
+            }
+            _ => false,
+        };
+        if wrong {
+            self.fail(&format!(
+                "links: node {} ends a session with node {}: {why:?}",
+                at + 1,
+                peer + 1
+            ));
+        }
+    }
+
+    fn read_inbound(
+        &mut self,
+        at: usize,
+        node: &mut Node,
+        now: Instant,
+        connection: u64,
+        bytes: Option<Bytes>,
+    ) {
+        let Some(end) = node.inbound.get_mut(&connection) else {
+            return;
+        };
+        let Some(bytes) = bytes else {
+            let why = end.session.on_eof();
+            return self.end_inbound(at, node, connection, now, &why);
+        };
+        end.session.handle_bytes(now, &bytes);
+        loop {
+            let Some(end) = node.inbound.get_mut(&connection) else {
+                return;
+            };
+            let peer = end.peer;
+            match end.session.step(now, &mut node.authority) {
+                Ok(None) => return,
+                Ok(Some(InboundEvent::Late(_))) => {}
+                Ok(Some(InboundEvent::Up { lane, .. })) => {
+                    end.lane = Some(lane);
+                    self.enter(at, node, (peer, lane), now, connection);
+                }
+                Ok(Some(InboundEvent::Frame(frame))) => {
+                    let lane = end.lane.unwrap_or(Lane::Control);
+                    self.deliver(at, node, (peer, lane), now, connection, frame);
+                }
+                Err(why) => return self.end_inbound(at, node, connection, now, &why),
+            }
+        }
+    }
+
+    /// A peer's hello stands: its session takes the place of an older one.
+    fn enter(
+        &mut self,
+        at: usize,
+        node: &mut Node,
+        (peer, lane): (usize, Lane),
+        now: Instant,
+        connection: u64,
+    ) {
+        let older: Vec<_> = node
+            .inbound
+            .iter()
+            .filter(|(number, end)| {
+                **number != connection && end.peer == peer && end.lane == Some(lane)
+            })
+            .map(|(number, _)| *number)
+            .collect();
+        for older in older {
+            self.end_inbound(at, node, older, now, &SessionEnd::Replaced);
+        }
+        let Some(end) = node.peers.get_mut(&peer) else {
+            return;
+        };
+        // It calls, so it lives.
+        let here = &mut end.lanes[place(lane)];
+        here.backoff.reset();
+        if lane == Lane::Control {
+            if here.connection.is_none() {
+                let event = Event::Dial {
+                    node: at,
+                    life: node.life,
+                    peer,
+                    lane,
+                };
+                self.events.push(self.now, event);
+            }
+            end.inbound = Some(connection);
+            self.relink(at, node, peer, now);
+        }
+    }
+
+    pub(super) fn end_inbound(
+        &mut self,
+        at: usize,
+        node: &mut Node,
+        connection: u64,
+        now: Instant,
+        why: &SessionEnd,
+    ) {
+        let Some(mut ended) = node.inbound.remove(&connection) else {
+            return;
+        };
+        let peer = ended.peer;
+        self.check_end(at, peer, why);
+        self.trace.line(self.now, Some(at), None, || {
+            format!("session {connection} from {} ends: {why}", peer + 1)
+        });
+        if let Some(notice) = why.notice()
+            && let Some(last) = ended.session.close_message(&notice)
+        {
+            ended.unsent.push_back((last, None));
+            send_unsent(
+                &mut self.network,
+                &mut self.events,
+                self.now,
+                (connection, End::Acceptor),
+                &mut ended.unsent,
+                |_| {},
+            );
+        }
+        if let Some(when) = self.network.close(self.now, connection, End::Acceptor) {
+            let end = End::Dialler;
+            self.events.push(when, Event::Look { connection, end });
+        }
+        if ended.lane != Some(Lane::Control) {
+            return;
+        }
+        let Some(end) = node.peers.get_mut(&peer) else {
+            return;
+        };
+        if end.inbound == Some(connection) {
+            end.inbound = None;
+            self.relink(at, node, peer, now);
+            let bulk = node
+                .inbound
+                .iter()
+                .find(|(_, end)| end.peer == peer && end.lane == Some(Lane::Bulk))
+                .map(|(number, _)| *number);
+            if let Some(bulk) = bulk {
+                self.end_inbound(at, node, bulk, now, &SessionEnd::ControlEnded);
+            }
+        }
+    }
+
+    /// A link is up for the host when both control sessions stand and the peer has answered with its
+    /// life on this node's; between two lives the host hears of a loss.
+    pub(super) fn relink(&mut self, at: usize, node: &mut Node, peer: usize, now: Instant) {
+        let stalled = node.disk_stalled;
+        let Some(end) = node.peers.get_mut(&peer) else {
+            return;
+        };
+        let stands = end.inbound.is_some() && !stalled;
+        let up = end.answered.filter(|_| stands);
+        if up == end.up {
+            return;
+        }
+        self.trace.line(self.now, Some(at), None, || {
+            let state = if up.is_some() { "up" } else { "lost" };
+            format!("link to {} is {state}", peer + 1)
+        });
+        if end.up.take().is_some() {
+            node.core.on_peer_lost(now, node_id(peer));
+            end.outbox.clear();
+            (end.control_waits, end.bulk_waits) = (false, false);
+        }
+        if let Some(boot) = up {
+            end.up = up;
+            node.core.on_peer_returned(now, node_id(peer), boot);
+        }
+    }
+
+    /// A peer says which life it is in. A session of ours to a life before that one is as good as
+    /// lost: asking on it shows.
+    fn on_life(&mut self, at: usize, node: &mut Node, peer: usize, life: Boot, now: Instant) {
+        let Some(end) = node.peers.get_mut(&peer) else {
+            return;
+        };
+        if end.answered.is_some_and(|known| known != life) {
+            end.answered = None;
+            if let Some(connection) = end.lanes[0].connection {
+                end.outbox.ask_life(connection);
+                end.lanes[0].out.on_source_ready();
+            }
+            self.relink(at, node, peer, now);
+        }
+    }
+
+    fn deliver(
+        &mut self,
+        at: usize,
+        node: &mut Node,
+        (peer, lane): (usize, Lane),
+        now: Instant,
+        connection: u64,
+        frame: Verified<Frame>,
+    ) {
+        let sequence = frame.sequence();
+        let host_lane = match lane {
+            Lane::Control => HostLane::Control,
+            Lane::Bulk => HostLane::Bulk,
+        };
+        let mut verdicts = Vec::new();
+        for body in frame.into_items() {
+            if let Some(life) = decode_life(&body) {
+                self.on_life(at, node, peer, life, now);
+                verdicts.push(Ok(encode_life(boot_of(at, node.life))));
+                continue;
+            }
+            let taken = node.core.on_frame(now, node_id(peer), host_lane, body);
+            verdicts.push(match taken {
+                Taken::Yes { answer } => {
+                    let answer = answer.unwrap_or_default();
+                    if !answer.is_empty() && node.dice.chance(self.shape.late_answers) {
+                        node.core.answer_later(node_id(peer), answer);
+                        Ok(Bytes::new())
+                    } else {
+                        Ok(answer)
+                    }
+                }
+                Taken::Busy => Err(RefusalReason::Busy),
+                Taken::Bad(PeerMisbehaved::WrongBoot { .. }) => Err(RefusalReason::NotUnderstood),
+                Taken::Bad(fault) => self.fail(&format!(
+                    "links: node {} says of node {}: {fault}",
+                    at + 1,
+                    peer + 1
+                )),
+            });
+        }
+        if let Some(end) = node.inbound.get_mut(&connection) {
+            end.session.answer(sequence, Answer::PerItem(verdicts));
+        }
+    }
+
+    /// Makes the frames that there is something for and room for.
+    pub(super) fn fill(&mut self, at: usize, node: &mut Node, now: Instant) -> bool {
+        let mut any = false;
+        let peers: Vec<_> = node.peers.keys().copied().collect();
+        for peer in peers {
+            let Some(end) = node.peers.get_mut(&peer) else {
+                continue;
+            };
+            if end.control_waits && end.outbox.is_free() {
+                any = true;
+                end.control_waits = false;
+                let most = item_bytes_max(Lane::Control);
+                if let Some(frame) = node.core.fill_control(now, node_id(peer), most) {
+                    // One that is half empty has taken everything.
+                    end.control_waits = frame.body.len() > most / 2;
+                    self.counts.frames += 1;
+                    self.check_body(at, peer, &frame.body);
+                    end.outbox.put(frame);
+                }
+            }
+            while end.bulk_waits && end.bulk_on_the_way < BULK_ON_THE_WAY_BYTES_MAX {
+                let bulk = &mut end.lanes[1];
+                let amount = Amount::new(1, BULK_BODY_BYTES_MAX as u64);
+                let Ok(mut room) = bulk.account.try_reserve(amount) else {
+                    break;
+                };
+                any = true;
+                let Some(frame) = node.core.fill_bulk(now, node_id(peer), BULK_BODY_BYTES_MAX)
+                else {
+                    end.bulk_waits = false;
+                    break;
+                };
+                self.counts.frames += 1;
+                self.check_body(at, peer, &frame.body);
+                let bytes = frame.body.len() as u64;
+                let deadline = now + self.shape.timeouts.stall;
+                match Item::start(&mut room, frame.body, Label::NONE, deadline) {
+                    Ok((item, receipt)) => {
+                        bulk.out.push(now, item);
+                        bulk.receipts.push_back((frame.id, bytes, receipt));
+                        end.bulk_on_the_way += bytes;
+                    }
+                    Err(_) => {
+                        node.core
+                            .on_send_ended(now, node_id(peer), frame.id, SendEnd::Untaken);
+                    }
+                }
+            }
+            if !end.outbox.is_free() || end.outbox.asks() {
+                end.lanes[0].out.on_source_ready();
+            }
+        }
+        any
+    }
+
+    /// Lets out what may go on all sessions, acts on the time, and tells the core what has ended.
+    pub(super) fn pump_all(&mut self, at: usize, node: &mut Node, now: Instant) -> bool {
+        let mut any = false;
+        let peers: Vec<_> = node.peers.keys().copied().collect();
+        for peer in peers {
+            for lane in Lane::ALL {
+                let ended = node
+                    .peers
+                    .get_mut(&peer)
+                    .and_then(|end| end.lanes[place(lane)].out.handle_timeout(now).err());
+                if let Some(why) = ended {
+                    self.end_outbound(at, node, (peer, lane), now, why);
+                }
+                self.pump_outbound(at, node, peer, lane, now);
+            }
+            any |= self.tell_ended(at, node, peer, now);
+        }
+        let sessions: Vec<_> = node.inbound.keys().copied().collect();
+        for connection in sessions {
+            self.pump_inbound(at, node, connection, now);
+        }
+        any
+    }
+
+    fn pump_outbound(&mut self, at: usize, node: &mut Node, peer: usize, lane: Lane, now: Instant) {
+        let Some(end) = node.peers.get_mut(&peer) else {
+            return;
+        };
+        let here = &mut end.lanes[place(lane)];
+        let Some(connection) = here.connection else {
+            return;
+        };
+        loop {
+            let out = &mut here.out;
+            send_unsent(
+                &mut self.network,
+                &mut self.events,
+                self.now,
+                (connection, End::Dialler),
+                &mut here.unsent,
+                |frame| out.on_written(frame),
+            );
+            if unsent_bytes(&here.unsent) >= unsent_max(lane) {
+                return;
+            }
+            let Some(transmit) = here.out.poll_transmit(now) else {
+                return;
+            };
+            self.trace
+                .mix(&[at as u64, connection, tag_of(&transmit.bytes)]);
+            here.unsent.push_back((transmit.bytes, transmit.frame));
+        }
+    }
+
+    fn pump_inbound(&mut self, at: usize, node: &mut Node, connection: u64, now: Instant) {
+        let Some(end) = node.inbound.get_mut(&connection) else {
+            return;
+        };
+        if let Err(why) = end.session.handle_timeout(now) {
+            return self.end_inbound(at, node, connection, now, &why);
+        }
+        loop {
+            send_unsent(
+                &mut self.network,
+                &mut self.events,
+                self.now,
+                (connection, End::Acceptor),
+                &mut end.unsent,
+                |_| {},
+            );
+            if unsent_bytes(&end.unsent) >= BULK_UNSENT_BYTES_MAX {
+                return;
+            }
+            match end.session.poll_transmit() {
+                Ok(Some(bytes)) => {
+                    self.trace.mix(&[at as u64, connection, tag_of(&bytes)]);
+                    end.unsent.push_back((bytes, None));
+                }
+                Ok(None) => return,
+                Err(why) => return self.end_inbound(at, node, connection, now, &why),
+            }
+        }
+    }
+
+    /// Tells the core of frames that have ended, each once (safety 24).
+    fn tell_ended(&mut self, at: usize, node: &mut Node, peer: usize, now: Instant) -> bool {
+        let mut any = false;
+        let id = node_id(peer);
+        let Some(end) = node.peers.get_mut(&peer) else {
+            return false;
+        };
+        while let Some((frame, outcome)) = end.outbox.pop_ended() {
+            any = true;
+            let (how, answer) = end_of(outcome);
+            if !answer.is_empty() {
+                match node.core.on_round_answer(now, id, answer) {
+                    Ok(()) | Err(PeerMisbehaved::WrongBoot { .. }) => {}
+                    Err(fault) => self.fail(&format!(
+                        "links: node {} says of node {}'s answer: {fault}",
+                        at + 1,
+                        peer + 1
+                    )),
+                }
+            }
+            node.core.on_send_ended(now, id, frame, how);
+        }
+        if let Some((session, life)) = end.outbox.pop_life()
+            && end.lanes[0].connection == Some(session)
+        {
+            any = true;
+            end.answered = Some(life);
+            self.relink(at, node, peer, now);
+        }
+        let Some(end) = node.peers.get_mut(&peer) else {
+            return any;
+        };
+        let bulk = &mut end.lanes[1];
+        let has_ended = |(_, _, receipt): &(_, _, transport::Receipt)| receipt.outcome().is_some();
+        while let Some(place) = bulk.receipts.iter().position(has_ended) {
+            let Some((frame, bytes, receipt)) = bulk.receipts.remove(place) else {
+                break;
+            };
+            any = true;
+            end.bulk_on_the_way -= bytes;
+            let (how, _) = end_of(receipt.outcome());
+            node.core.on_send_ended(now, id, frame, how);
+        }
+        any
+    }
+}
+
+/// What the host is told of a frame's end, as the shell's outbox says it.
+fn end_of(outcome: Option<Outcome>) -> (SendEnd, Bytes) {
+    match outcome {
+        Some(Outcome::Replied(answer)) => (SendEnd::Replied, answer),
+        Some(lost) if !lost.is_proven_without_effect() => (SendEnd::Failed, Bytes::new()),
+        Some(_) | None => (SendEnd::Untaken, Bytes::new()),
+    }
+}
+
+/// A message's tag covers all of it.
+fn tag_of(message: &[u8]) -> u64 {
+    let last = message.last_chunk::<8>().copied().unwrap_or_default();
+    u64::from_be_bytes(last)
+}
+
+/// Gives the socket what it takes, and says which frames it has.
+fn send_unsent(
+    network: &mut Network,
+    events: &mut super::events::Events,
+    now: Nanos,
+    (connection, from): (u64, End),
+    unsent: &mut Unsent,
+    mut written: impl FnMut(Sequence),
+) {
+    while let Some((mut bytes, frame)) = unsent.pop_front() {
+        let found = network.connections.get(&connection);
+        let room = found.map_or(usize::MAX, |found| found.room(from));
+        if room == 0 {
+            unsent.push_front((bytes, frame));
+            return;
+        }
+        let part = bytes.split_to(room.min(bytes.len()));
+        if let Some(when) = network.send(now, connection, from, part) {
+            let end = from.other();
+            events.push(when, Event::Look { connection, end });
+        }
+        if !bytes.is_empty() {
+            unsent.push_front((bytes, frame));
+            return;
+        }
+        if let Some(frame) = frame {
+            written(frame);
+        }
+    }
+}
