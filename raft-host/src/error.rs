@@ -18,7 +18,7 @@ pub enum Refusal {
         /// The leader's node as this replica knows it.
         leader: Option<NodeId>,
     },
-    /// Leadership is being handed to another replica.
+    /// Leadership is being handed to another replica, and that took longer than there was time.
     #[error("leadership is being transferred")]
     Transferring,
     /// A new leader has not committed an entry of its own term yet.
@@ -133,6 +133,9 @@ pub enum Refusal {
     /// The embedder lets no proposals in: it is too far behind with what it owes for those before.
     #[error("the node is too far behind with what it owes for earlier commands")]
     Backlogged,
+    /// The node of that replica isn't linked to this one.
+    #[error("the node of replica {0} is not in reach")]
+    OutOfReach(ReplicaId),
     /// It was handed to Raft, and an entry of another term was committed in its place.
     #[error("another leader's entry was committed at {index}")]
     Overwritten {

@@ -88,6 +88,37 @@ pub const FORWARD_RESULT_BYTES_MAX: usize = ENTRY_BYTES_MAX;
 /// answer is given up, and the forwarder's caller learns at its deadline that nothing is known.
 pub const FORWARD_ANSWER_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
+/// Hand-overs of leadership under way at once in a shard, for the sake of placement: each has a vote
+/// and an entry to sync on its way, and its group's proposals wait. At the bound none is begun.
+pub const HANDOVERS_AT_ONCE_MAX: usize = 8;
+
+/// Groups looked at for one that may be handed over to a node. At the bound the look ends, and the
+/// next one begins behind it.
+pub const HANDOVER_LOOKS_MAX: usize = 64;
+
+/// Entries that a replica may lack when a hand-over to it begins: what a busy group has on its way.
+/// Beyond it the group isn't handed over yet. Before it is called it lacks nothing.
+pub const HANDOVER_LAG_ENTRIES_MAX: u64 = 256;
+
+/// Bytes that wait for this node's disk, or for the link to that node, beyond which no group is
+/// handed over: something is being caught up.
+pub const HANDOVER_BACKLOG_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Proposals of one shard that wait for hand-overs. As many as callers may have waiting in the
+/// inbox. At the bound they are refused `Transferring`; their bytes count as unfinished proposals.
+pub const HANDOVER_HELD_MAX: usize = 16_384;
+
+/// A peer that is lost sooner after its return is unsteady. From the second time in a row on it must
+/// be there for twice as long before it is handed anything. Ten times a start with its catching up.
+pub const PEER_STEADY_AFTER: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// A hand-over is undone if the group is led here again within this time: it then stays for twice
+/// as long. Longer than the longest wait (32 election timeouts) makes it by default.
+pub const HANDOVER_UNDONE_WITHIN: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// How often a wait is doubled at most.
+pub const DOUBLINGS_MAX: u32 = 5;
+
 /// Bytes handed to the log and not yet durable, per shard. At the bound bulk frames are refused
 /// `Busy`, so that a slow disk holds back its senders and no memory.
 pub const STORE_PENDING_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -245,6 +276,13 @@ pub const ANSWER_BUDGET: std::time::Duration = std::time::Duration::from_millis(
 /// How long appends may wait for room and for their reply before they end as lost, which makes
 /// Raft probe the follower. Longer than a full bulk window takes at 20 Mbit/s.
 pub const BULK_DEADLINE: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// How long a read that found no leader waits before it asks again: a hand-over takes some
+/// milliseconds. Each further wait is twice as long ...
+pub const READ_PAUSE_MIN: std::time::Duration = std::time::Duration::from_millis(2);
+
+/// ... up to this one, a twentieth of an election.
+pub const READ_PAUSE_MAX: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// How much longer than its deadline a caller waits for its shard to answer: two ticks of a busy
 /// node. At the bound the caller answers itself, as the shard would have at the deadline.

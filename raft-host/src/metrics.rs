@@ -61,6 +61,8 @@ pub struct ShardStats {
     pub groups: GroupCounts,
     /// What its core counted.
     pub core: HostStats,
+    /// Groups led here that another node should lead.
+    pub groups_astray: u64,
     /// Proposals and reads that wait.
     pub waiting: u64,
     /// Proposals that ended, and how.
@@ -190,6 +192,7 @@ impl ShardStats {
             shard,
             groups: GroupCounts::default(),
             core: HostStats::default(),
+            groups_astray: 0,
             waiting: 0,
             proposals: OutcomeCounts::default(),
             store_pending_bytes: 0,

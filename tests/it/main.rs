@@ -5,6 +5,7 @@
 )]
 
 mod archive;
+mod balance;
 mod certificates;
 mod cluster;
 mod demo;
@@ -18,6 +19,7 @@ mod node_faults;
 mod node_stop;
 mod pressure;
 mod rogue;
+mod running_load;
 mod sessions;
 mod strangers;
 mod verify;

@@ -133,6 +133,16 @@ impl Cluster {
         format!("127.0.0.1:{}", self.base_port + 100 + node)
     }
 
+    /// A node's address for operators.
+    ///
+    /// # Panics
+    /// For a number that is no node's.
+    #[must_use]
+    pub fn admin(&self, node: u64) -> String {
+        let node = u16::try_from(node).expect("a node");
+        format!("http://127.0.0.1:{}", self.base_port + 200 + node)
+    }
+
     /// Runs a command on its folder.
     ///
     /// # Panics

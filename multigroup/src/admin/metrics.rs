@@ -5,13 +5,14 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::exposition::{Exposition, Kind, Number};
-use super::status::{DiskHealth, LaneState, PeerStatus, Status};
+use super::status::{DiskHealth, HandoverStatus, LaneState, PeerStatus, Status};
 
 /// All families that the status has.
 pub(super) fn write(status: &Status, out: &mut Exposition) {
     write_node(status, out);
     write_groups(status, out);
     write_rounds(status, out);
+    write_handovers(&status.handovers, out);
     write_lanes(&status.peers, out);
     write_accounts(&status.peers, out);
 }
@@ -111,6 +112,45 @@ fn write_rounds(status: &Status, out: &mut Exposition) {
         ("unknown", p.unknown_total),
     ] {
         ends.sample(&[("outcome", outcome)], number);
+    }
+}
+
+fn write_handovers(status: &HandoverStatus, out: &mut Exposition) {
+    one(
+        out,
+        "raft_host_groups_astray",
+        Kind::Gauge,
+        "Groups led here that another node should lead.",
+        status.groups_astray,
+    );
+    for (name, help, number) in [
+        (
+            "raft_host_handovers_begun_total",
+            "Hand-overs of leadership begun.",
+            status.begun_total,
+        ),
+        (
+            "raft_host_handovers_finished_total",
+            "Hand-overs after which the replica they were for led.",
+            status.finished_total,
+        ),
+        (
+            "raft_host_handovers_failed_total",
+            "Hand-overs that were given up, or after which another replica led.",
+            status.failed_total,
+        ),
+        (
+            "raft_host_handovers_taken_total",
+            "Leaderships taken over from other nodes on their call.",
+            status.taken_total,
+        ),
+        (
+            "raft_host_handover_proposals_held_total",
+            "Proposals that waited for a hand-over.",
+            status.proposals_held_total,
+        ),
+    ] {
+        one(out, name, Kind::Counter, help, number);
     }
 }
 

@@ -24,6 +24,7 @@ pub use self::peers::{lane_status, lane_statuses};
 pub use self::server::{AdminServed, serve};
 pub use self::status::{
     ArchiveStatus, CommitWaitStatus, DelayStatus, DiskHealth, FlushCounts, GroupCounts, GroupPage,
-    GroupRole, GroupStatus, LaneState, LogStatus, OccupancyStatus, PeerStatus, ProposalStatus,
-    ReplicaFault, ReplicaState, RoundStatus, STATUS_SCHEMA, Status, StatusSource, TlsStatus, Unfit,
+    GroupRole, GroupStatus, HandoverStatus, LaneState, LogStatus, OccupancyStatus, PeerStatus,
+    ProposalStatus, ReplicaFault, ReplicaState, RoundStatus, STATUS_SCHEMA, Status, StatusSource,
+    TlsStatus, Unfit,
 };

@@ -88,6 +88,9 @@ pub struct Status {
     /// What was proposed here.
     #[serde(default)]
     pub proposals: ProposalStatus,
+    /// Leaders that were handed to the nodes they are to be at.
+    #[serde(default)]
+    pub handovers: HandoverStatus,
     /// Why it can't go on, if it can't.
     #[serde(default)]
     pub failure: Option<String>,
@@ -121,6 +124,25 @@ pub struct RoundStatus {
     pub campaigns_total: u64,
     /// Times that a replica here became its group's leader.
     pub elected_total: u64,
+}
+
+/// Leadership that is handed over on purpose: to the node that a group's leader should be at, or on
+/// request. Begun are those that finished, those that failed and those under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HandoverStatus {
+    /// Groups led here now that another node should lead.
+    pub groups_astray: u64,
+    /// Begun here.
+    pub begun_total: u64,
+    /// After which the replica they were for led.
+    pub finished_total: u64,
+    /// Given up, or after which another replica led.
+    pub failed_total: u64,
+    /// Taken over here from other nodes.
+    pub taken_total: u64,
+    /// Proposals that waited for one.
+    pub proposals_held_total: u64,
 }
 
 /// Commands that were proposed at this node, by how they ended.

@@ -131,6 +131,10 @@ pub(crate) fn status(ready: bool) -> Status {
             committed_total: 32,
             ..ProposalStatus::default()
         },
+        handovers: HandoverStatus {
+            finished_total: 33,
+            ..HandoverStatus::default()
+        },
         failure: None,
     }
 }

@@ -70,6 +70,7 @@ pub(super) fn of_refusal(group: GroupId, refusal: Refusal) -> ClientError {
         Refusal::Stopped => Refused::ShuttingDown.into(),
         Refusal::NoSuchGroup(_)
         | Refusal::NotAVoter(_)
+        | Refusal::OutOfReach(_)
         | Refusal::Empty
         | Refusal::RequestIdTooLong { .. } => Refused::Host(refusal).into(),
         _ => Refused::Host(refusal).into(),

@@ -22,9 +22,9 @@ use transport::{Credentials, Incarnation};
 
 use super::machine::Machines;
 use crate::admin::{
-    CommitWaitStatus, DiskHealth, Exposition, GroupCounts, GroupRole, GroupStatus, Kind, LogStatus,
-    ProposalStatus, ReplicaFault, ReplicaState, RoundStatus, STATUS_SCHEMA, Status, StatusSource,
-    TlsStatus, Unfit, lane_statuses,
+    CommitWaitStatus, DiskHealth, Exposition, GroupCounts, GroupRole, GroupStatus, HandoverStatus,
+    Kind, LogStatus, ProposalStatus, ReplicaFault, ReplicaState, RoundStatus, STATUS_SCHEMA,
+    Status, StatusSource, TlsStatus, Unfit, lane_statuses,
 };
 use crate::archive;
 use crate::certificates::rfc3339;
@@ -228,6 +228,7 @@ impl Source {
             archive: self.archive.as_ref().map(|archive| archive.status()),
             tls: self.tls(),
             rounds: RoundStatus::default(),
+            handovers: HandoverStatus::default(),
             proposals: ProposalStatus::default(),
             failure: None,
         }
@@ -338,6 +339,19 @@ fn round_status(stats: &Stats, config: &Config) -> RoundStatus {
     rounds
 }
 
+fn handover_status(stats: &Stats) -> HandoverStatus {
+    let mut all = HandoverStatus::default();
+    for shard in &stats.shards {
+        all.groups_astray += shard.groups_astray;
+        all.begun_total += shard.core.handovers_begun;
+        all.finished_total += shard.core.handovers_finished;
+        all.failed_total += shard.core.handovers_failed;
+        all.taken_total += shard.core.handovers_taken;
+        all.proposals_held_total += shard.core.handover_proposals_held;
+    }
+    all
+}
+
 fn proposal_status(stats: &Stats) -> ProposalStatus {
     let mut all = ProposalStatus::default();
     for shard in &stats.shards {
@@ -362,6 +376,7 @@ impl StatusSource for Source {
             status.log = log_status(stats, self.machines.is_disk_full());
             status.rounds = round_status(stats, &self.config);
             status.proposals = proposal_status(stats);
+            status.handovers = handover_status(stats);
             status.failure = stats.failure.as_ref().map(with_causes);
         }
         status

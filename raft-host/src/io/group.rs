@@ -13,7 +13,7 @@ use super::inbox::Inbox;
 use super::requests::Request;
 use crate::error::{ProposalOutcome, ReadFailed, ReadFailure, Refusal, UnknownCause};
 use crate::id::{GroupId, Index, ReplicaId};
-use crate::limits::CALLER_GRACE;
+use crate::limits::{CALLER_GRACE, READ_PAUSE_MAX, READ_PAUSE_MIN};
 use crate::log::api::ReadError;
 use crate::metrics::GroupStatus;
 use crate::proto::consensus::CommittedEntries;
@@ -74,11 +74,17 @@ pub enum Consistency {
 pub struct Group {
     id: GroupId,
     shard: Arc<Inbox>,
+    /// How long a read waits for the group to have a leader.
+    patience: Duration,
 }
 
 impl Group {
-    pub(super) fn new(id: GroupId, shard: Arc<Inbox>) -> Self {
-        Self { id, shard }
+    pub(super) fn new(id: GroupId, shard: Arc<Inbox>, patience: Duration) -> Self {
+        Self {
+            id,
+            shard,
+            patience,
+        }
     }
 
     /// Which one it is.
@@ -123,6 +129,7 @@ impl Group {
 
     /// Waits until this node's state machine may be read with this consistency, and says up to
     /// which index it has applied at least. What to read, and how, is the state machine's business.
+    /// While the group changes its leader it is asked again, for 1.5 election timeouts at most.
     ///
     /// # Errors
     /// [`ReadFailed`]; a read has no effect and may be repeated.
@@ -141,7 +148,22 @@ impl Group {
             Consistency::LeaderLease => return Err(ReadFailed::Unsupported("under a lease")),
             Consistency::Coherent => return Err(ReadFailed::Unsupported("coherent")),
         }
-        let deadline = clock::now() + within;
+        let begin = clock::now();
+        let deadline = begin + within;
+        let enough = deadline.min(begin + self.patience);
+        let mut pause = READ_PAUSE_MIN;
+        loop {
+            let read = self.read_once(deadline).await;
+            if !is_leaderless(&read) || clock::now() + pause >= enough {
+                return read;
+            }
+            // A read has no effect: nothing stands against another one.
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(READ_PAUSE_MAX);
+        }
+    }
+
+    async fn read_once(&self, deadline: Instant) -> Result<Index, ReadFailed> {
         let (reply, answer) = oneshot::channel();
         self.ask(Request::Read {
             group: self.id,
@@ -163,8 +185,9 @@ impl Group {
         answer.await.ok()?
     }
 
-    /// Asks the leader, which must be this node's replica, to hand over to another voter. That it
-    /// has shows in the status.
+    /// Asks the leader, which must be this node's replica, to hand over to another voter, which then
+    /// leads until its leadership ends, wherever leaders are placed. Proposals that come meanwhile
+    /// wait, for 1.5 election timeouts at most. That it has handed over shows in the status.
     ///
     /// # Errors
     /// [`Refusal`], by name.
@@ -268,6 +291,15 @@ pub(super) fn refusal(waiting: Option<usize>) -> Refusal {
         },
         None => Refusal::Stopped,
     }
+}
+
+/// Whether it came to nothing because nobody leads the group, or nobody who may answer yet.
+fn is_leaderless(read: &Result<Index, ReadFailed>) -> bool {
+    matches!(
+        read,
+        Err(ReadFailed::Failed(ReadFailure::NoLeader)
+            | ReadFailed::Refused(Refusal::NotLeader { .. } | Refusal::NotReady { .. }))
+    )
 }
 
 struct Late;

@@ -320,7 +320,9 @@ impl Host {
     #[must_use]
     pub fn group(&self, id: GroupId) -> Group {
         let shard = &self.shards[shard_of(id, self.shards.len())];
-        Group::new(id, Arc::clone(&shard.inbox))
+        // As long as proposals are held for a group without a leader.
+        let patience = self.config.raft().election_timeout() * 3 / 2;
+        Group::new(id, Arc::clone(&shard.inbox), patience)
     }
 
     /// Its shards, each with its groups.

@@ -373,6 +373,7 @@ impl Shard {
         let waiting = self.proposals.len() + self.reads.len();
         self.stats.waiting = waiting as u64;
         self.stats.groups = self.roles.counts();
+        self.stats.groups_astray = self.core.astray_len() as u64;
         self.stats.core = self.core.stats();
         self.stats.store_pending_bytes = self.core.store_pending_bytes();
         self.stats.stores_held = self.stores.held();

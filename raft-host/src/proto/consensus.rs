@@ -537,6 +537,16 @@ impl<L: GroupLog> Replica<L> {
     /// # Errors
     /// [`Refusal`] if this replica doesn't lead, or `to` doesn't vote.
     pub fn transfer(&mut self, to: ReplicaId) -> Result<(), Refusal> {
+        self.may_transfer(to)?;
+        self.raw.transfer_leader(to.to_u64());
+        Ok(())
+    }
+
+    /// Whether leadership is here and could be handed to this member.
+    ///
+    /// # Errors
+    /// [`Refusal`] if this replica doesn't lead, or `to` doesn't vote.
+    pub fn may_transfer(&self, to: ReplicaId) -> Result<(), Refusal> {
         let raft = &self.raw.raft;
         if raft.state != StateRole::Leader {
             return Err(Refusal::NotLeader { leader: None });
@@ -551,8 +561,25 @@ impl<L: GroupLog> Replica<L> {
         {
             return Err(Refusal::NotAVoter(to));
         }
-        self.raw.transfer_leader(to.to_u64());
         Ok(())
+    }
+
+    /// Gives up handing leadership over, and takes proposals again. The other may have been told.
+    pub fn abort_transfer(&mut self) {
+        self.raw.raft.abort_leader_transfer();
+    }
+
+    /// Whether the configuration is being changed: a joint one, or a change that isn't applied.
+    #[must_use]
+    pub fn has_pending_change(&self) -> bool {
+        let raft = &self.raw.raft;
+        let joint = !raft
+            .prs()
+            .conf()
+            .to_conf_state()
+            .get_voters_outgoing()
+            .is_empty();
+        joint || raft.has_pending_conf()
     }
 
     /// An append to this member was lost or refused: Raft probes it (safety 24).

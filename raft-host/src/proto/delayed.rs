@@ -9,10 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-
 use super::group_table::SlotId;
-use super::waiters::Proposer;
+use super::handover::Incoming;
 use crate::id::GroupId;
 
 /// Whether a leader here takes proposals, as its embedder says.
@@ -37,14 +35,8 @@ pub struct Delayed {
     pub slot: SlotId,
     /// Its group.
     pub group: GroupId,
-    /// Whose it is.
-    pub who: Proposer,
-    /// The command.
-    pub data: Bytes,
-    /// The proposer's note.
-    pub context: Bytes,
-    /// When its proposer's time is up.
-    pub deadline: Instant,
+    /// The proposal.
+    pub incoming: Incoming,
     /// When it has waited long enough; not after the deadline.
     pub until: Instant,
     /// What it took of the shard's proposal bytes.

@@ -15,6 +15,7 @@
 mod forwarding;
 mod frames;
 mod groups;
+mod handover;
 mod holding;
 mod requests;
 mod turns;
@@ -32,6 +33,8 @@ use super::delayed::{Admission, DelayedProposals};
 use super::due::Due;
 use super::forward::{Forwards, Seen};
 use super::group_table::{GroupTable, SlotId};
+use super::handover::Handovers;
+use super::placement::{Astray, Moves, Standing};
 use super::reads::Reads;
 use super::ready_queue::ReadyQueue;
 use super::round::{RoundsIn, RoundsOut};
@@ -87,7 +90,8 @@ pub struct GroupSpec {
     pub replica: ReplicaId,
     /// All members as of `applied`, this replica among them.
     pub members: Vec<Member>,
-    /// Who should lead first: it campaigns at once when nobody leads at a start.
+    /// Who should lead: it campaigns at once when nobody leads at a start, and others hand over to
+    /// it, unless leaders are to stay ([`crate::config::LeaderPlacement`]).
     pub preferred: ReplicaId,
     /// What the state machine holds.
     pub applied: Index,
@@ -235,6 +239,16 @@ pub struct HostStats {
     pub proposals_delayed: u64,
     /// Late drivers noticed: their groups were given time to read what had come meanwhile.
     pub stalls: u64,
+    /// Hand-overs of leadership begun here, for placement or on request.
+    pub handovers_begun: u64,
+    /// Those after which the replica they were for led.
+    pub handovers_finished: u64,
+    /// Those that were given up, or after which another replica led.
+    pub handovers_failed: u64,
+    /// Times that a replica here took over because it was called to.
+    pub handovers_taken: u64,
+    /// Proposals that waited for a hand-over.
+    pub handover_proposals_held: u64,
 }
 
 struct Group<L: GroupLog> {
@@ -261,6 +275,11 @@ struct Group<L: GroupLog> {
     flush_asked: Index,
     /// What the embedder has released of a log that is held.
     released: Index,
+    /// Who should lead.
+    preferred: Option<ReplicaId>,
+    moves: Moves,
+    /// The term in which this replica was called to lead, if it was.
+    called_in: Option<Term>,
 }
 
 impl<L: GroupLog> Group<L> {
@@ -298,6 +317,7 @@ impl<L: GroupLog> Group<L> {
 
 struct Peer {
     up: bool,
+    standing: Standing,
     boot: Boot,
     rounds_out: RoundsOut,
     rounds_in: RoundsIn,
@@ -320,6 +340,7 @@ impl Default for Peer {
     fn default() -> Self {
         Self {
             up: false,
+            standing: Standing::default(),
             boot: Boot::new(0),
             rounds_out: RoundsOut::default(),
             rounds_in: RoundsIn::default(),
@@ -364,6 +385,8 @@ pub struct HostCore<L: GroupLog> {
     holding: bool,
     admission: Admission,
     delayed: DelayedProposals,
+    astray: Astray,
+    handovers: Handovers,
     /// Groups led here with reads that need a round.
     reading: BTreeSet<GroupId>,
     read_token: u64,
@@ -439,6 +462,8 @@ impl<L: GroupLog> HostCore<L> {
             holding: false,
             admission: Admission::Open,
             delayed: DelayedProposals::default(),
+            astray: Astray::new(config.handover_rate(), now),
+            handovers: Handovers::default(),
             reading: BTreeSet::new(),
             read_token: 0,
             next_send: SendId::new(0),
@@ -471,6 +496,8 @@ impl<L: GroupLog> HostCore<L> {
             self.forwards.next_alarm(),
             self.campaigns.next_at(),
             self.delayed.next_alarm(),
+            self.astray.next_look(),
+            self.handovers.next_alarm(),
         ];
         let least = alarms.into_iter().flatten().min();
         least.map_or(self.next_round, |at| at.min(self.next_round))

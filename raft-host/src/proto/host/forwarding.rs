@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{Group, HostCore, Output, Proposal, SendEnd};
+use super::{Forwarding, Group, HostCore, Output, Proposal, SendEnd};
 use crate::error::{Outcome, Refusal, UnknownCause};
 use crate::id::{Boot, GroupId, NodeId, ReplicaId, SendId, Term};
 use crate::limits::{
@@ -20,6 +20,7 @@ use crate::log::api::GroupLog;
 use crate::proto::consensus::Role;
 use crate::proto::forward::{Forwarded, Stage};
 use crate::proto::group_table::SlotId;
+use crate::proto::handover::Incoming;
 use crate::proto::waiters::Proposer;
 use crate::proto::wire::{
     BodyWriter, Forward, ForwardAnswer, GroupBody, GroupMessage, Header, Item, forward_answer_len,
@@ -149,8 +150,14 @@ impl<L: GroupLog> HostCore<L> {
             ..
         } = forwarded;
         self.proposals.release(cost);
-        let who = Proposer::Local(id);
-        if let Err(why) = self.propose_here(slot, who, data, context, deadline) {
+        let incoming = Incoming {
+            who: Proposer::Local(id),
+            data,
+            context,
+            deadline,
+            forwarding: Forwarding::Allowed,
+        };
+        if let Err(why) = self.propose_here(slot, incoming) {
             let outcome = Outcome::Refused { why };
             self.outputs.push_back(Output::Proposal { id, outcome });
         }
@@ -339,8 +346,14 @@ impl<L: GroupLog> HostCore<L> {
             boot,
             token,
         };
-        let deadline = self.now + Duration::from_millis(within_ms.into());
-        self.propose_here(slot, who, data, context, deadline)
+        let incoming = Incoming {
+            who,
+            data,
+            context,
+            deadline: self.now + Duration::from_millis(within_ms.into()),
+            forwarding: Forwarding::Never,
+        };
+        self.propose_here(slot, incoming)
     }
 
     /// Tells whoever proposed it how it ended.

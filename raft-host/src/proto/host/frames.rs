@@ -33,6 +33,7 @@ impl<L: GroupLog> HostCore<L> {
         };
         peer.rounds_out.reset();
         peer.rounds_in.reset();
+        peer.standing.returned(now);
         if peer.boot != boot {
             peer.seen.reset();
         }
@@ -54,6 +55,7 @@ impl<L: GroupLog> HostCore<L> {
             return;
         };
         peer.up = false;
+        peer.standing.lost(now);
         (peer.control_told, peer.bulk_told, peer.round_due) = (false, false, false);
         peer.rounds_out.reset();
         peer.rounds_in.reset();
@@ -67,6 +69,7 @@ impl<L: GroupLog> HostCore<L> {
         peer.bulk_sent.clear();
         let led: Vec<_> = peer.rounds_out.led().collect();
         self.forwards_lost_with(node);
+        self.handovers_lost_with(node);
         for id in led {
             let Some(slot) = self.groups.slot(id) else {
                 continue;
@@ -275,6 +278,13 @@ impl<L: GroupLog> HostCore<L> {
         let Some(found) = self.groups.at_mut(slot) else {
             return Ok(());
         };
+        if message.body == GroupBody::TimeoutNow {
+            // Whoever is called to lead campaigns in the next term, without a pre-vote.
+            let Header { term, .. } = message.header;
+            if term >= found.replica.status().term {
+                found.called_in = Some(term.next());
+            }
+        }
         let elapsed = self.now.saturating_duration_since(found.heard_at);
         let acked = matches!(message.body, GroupBody::Ack { .. });
         let heard = found.replica.step(message, elapsed)?;
@@ -395,6 +405,9 @@ impl<L: GroupLog> HostCore<L> {
         let Some(settled) = peer.rounds_out.on_answer(answer) else {
             return;
         };
+        if let Some(stamp) = settled.stamp {
+            peer.standing.answered(stamp);
+        }
         if settled.restate {
             self.stats.restated += 1;
             peer.round_due = true;

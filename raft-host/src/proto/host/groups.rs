@@ -11,6 +11,7 @@ use crate::limits::{GROUP_MEMBERS_MAX, GROUPS_PER_SHARD_MAX, NUMBER_MAX};
 use crate::log::api::{Change, GroupLog, Mutation};
 use crate::proto::consensus::{Opening, Replica, Role, Status};
 use crate::proto::group_table::SlotId;
+use crate::proto::placement::{Moves, preferred_leader};
 use crate::proto::reads::Reads;
 use crate::proto::waiters::{Expiring, Waiters};
 
@@ -45,11 +46,12 @@ impl<L: GroupLog> HostCore<L> {
             applied: spec.applied,
             election_timeout: self.config.election_timeout(),
         };
+        let preferred = preferred_leader(spec.group, spec.preferred, opening.voters.clone());
         let replica = Replica::open(log, &opening, &self.logger)?;
         let election = self.config.election_timeout();
         // Nobody leads at a start, as far as this replica knows: the preferred one doesn't wait. If
         // somebody does lead, the others' promise refuses it its pre-votes.
-        let timeout = if spec.preferred == spec.replica {
+        let timeout = if preferred == Some(spec.replica) {
             self.dice.between(Duration::ZERO, election / 4)
         } else {
             self.dice.between(election, election * 13 / 10)
@@ -71,6 +73,9 @@ impl<L: GroupLog> HostCore<L> {
             flushed: Index::new(0),
             flush_asked: Index::new(0),
             released: Index::new(0),
+            preferred,
+            moves: Moves::new(self.now),
+            called_in: None,
         };
         let slot = self.groups.insert(spec.group, group);
         let slot = slot.ok_or(OpenError::TooManyGroups {
@@ -90,6 +95,8 @@ impl<L: GroupLog> HostCore<L> {
         self.fail_waiting(slot, UnknownCause::Stopped, ReadFailure::Stopped);
         self.stop_forwards(Some(id));
         self.stop_delayed(Some(id));
+        self.stop_handovers(Some(id));
+        self.displace(slot);
         self.groups.remove(id);
         self.reading.remove(&id);
         for peer in self.peers.values_mut() {
@@ -160,6 +167,8 @@ impl<L: GroupLog> HostCore<L> {
         }
         self.expire_forwards();
         self.expire_delayed();
+        self.expire_handovers();
+        self.look_for_handovers();
     }
 
     fn rounds_fall_due(&mut self) {
@@ -269,6 +278,7 @@ impl<L: GroupLog> HostCore<L> {
         self.stopped = true;
         self.stop_forwards(None);
         self.stop_delayed(None);
+        self.stop_handovers(None);
         let slots: Vec<_> = self.groups.iter().map(|(_, slot)| slot).collect();
         for slot in slots {
             self.fail_waiting(slot, UnknownCause::Stopped, ReadFailure::Stopped);

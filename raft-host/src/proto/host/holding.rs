@@ -7,8 +7,6 @@
 
 use std::time::Instant;
 
-use bytes::Bytes;
-
 use super::{Group, HostCore};
 use crate::error::{Outcome, Refusal};
 use crate::id::{GroupId, Index, Term};
@@ -17,6 +15,7 @@ use crate::log::api::{GroupLog, ReadError};
 use crate::proto::consensus::{CommittedEntries, Role};
 use crate::proto::delayed::{Admission, Delayed};
 use crate::proto::group_table::SlotId;
+use crate::proto::handover::Incoming;
 use crate::proto::waiters::Proposer;
 
 /// A group led here.
@@ -109,13 +108,7 @@ impl<L: GroupLog> HostCore<L> {
     }
 
     /// A proposal at its leader while proposals aren't let in.
-    pub(super) fn delay(
-        &mut self,
-        slot: SlotId,
-        who: Proposer,
-        (data, context): (Bytes, Bytes),
-        deadline: Instant,
-    ) -> Result<(), Refusal> {
+    pub(super) fn delay(&mut self, slot: SlotId, incoming: Incoming) -> Result<(), Refusal> {
         let Admission::Delay { at_most } = self.admission else {
             return Err(Refusal::Backlogged);
         };
@@ -123,16 +116,16 @@ impl<L: GroupLog> HostCore<L> {
             return Err(Refusal::Backlogged);
         }
         let group = self.groups.at(slot).ok_or(Refusal::Stopped)?.id;
-        let cost = self.proposals.admit(data.len() + context.len())?;
+        let cost = self
+            .proposals
+            .admit(incoming.data.len() + incoming.context.len())?;
+        let (who, deadline) = (incoming.who, incoming.deadline);
         self.remote_waiting += u64::from(matches!(who, Proposer::Remote { .. }));
         self.stats.proposals_delayed += 1;
         self.delayed.push(Delayed {
             slot,
             group,
-            who,
-            data,
-            context,
-            deadline,
+            incoming,
             until: deadline.min(self.now + at_most),
             cost,
         });
@@ -140,29 +133,13 @@ impl<L: GroupLog> HostCore<L> {
     }
 
     fn let_in(&mut self, delayed: Delayed) {
-        let Delayed {
-            slot,
-            who,
-            data,
-            context,
-            deadline,
-            cost,
-            ..
-        } = delayed;
-        self.proposals.release(cost);
-        match self.propose_here(slot, who, data, context, deadline) {
-            Ok(()) => {
-                // It was counted anew, among those handed to Raft.
-                let counted = u64::from(matches!(who, Proposer::Remote { .. }));
-                self.remote_waiting = self.remote_waiting.saturating_sub(counted);
-            }
-            Err(why) => self.end_proposal(slot, who, Outcome::Refused { why }),
-        }
+        self.proposals.release(delayed.cost);
+        self.resume(delayed.slot, delayed.group, delayed.incoming);
     }
 
     fn turn_away(&mut self, delayed: Delayed, why: Refusal) {
         self.proposals.release(delayed.cost);
-        self.end_proposal(delayed.slot, delayed.who, Outcome::Refused { why });
+        self.end_proposal(delayed.slot, delayed.incoming.who, Outcome::Refused { why });
     }
 
     /// Refuses those that have waited long enough.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{HostCore, Output};
 use crate::error::{Outcome, ReadFailure, ReadOutcome, Refusal};
-use crate::id::{GroupId, Index, ProposalId, ReadId, ReplicaId, StoreSeq};
+use crate::id::{GroupId, Index, ProposalId, ReadId, StoreSeq};
 use crate::limits::{
     COMPACT_ENTRIES_MIN, ENTRY_BYTES_MAX, READS_PER_GROUP_MAX, WAITERS_PER_GROUP_MAX,
 };
@@ -14,6 +14,7 @@ use crate::log::api::{GroupLog, Mutation};
 use crate::proto::consensus::{Role, Turn};
 use crate::proto::delayed::Admission;
 use crate::proto::group_table::SlotId;
+use crate::proto::handover::Incoming;
 use crate::proto::reads::Reader;
 use crate::proto::waiters::{Expiring, Proposer, Waiter};
 use crate::proto::wire::{GroupBody, GroupMessage, Header};
@@ -83,24 +84,23 @@ impl<L: GroupLog> HostCore<L> {
         if !leads && proposal.forwarding == Forwarding::Allowed {
             return self.forward(slot, group, proposal);
         }
-        let who = Proposer::Local(proposal.id);
-        let (data, context) = (proposal.data, proposal.context);
-        self.propose_here(slot, who, data, context, proposal.deadline)
+        let incoming = Incoming {
+            who: Proposer::Local(proposal.id),
+            data: proposal.data,
+            context: proposal.context,
+            deadline: proposal.deadline,
+            forwarding: proposal.forwarding,
+        };
+        self.propose_here(slot, incoming)
     }
 
     /// Proposes at the replica here, which must lead.
-    pub(super) fn propose_here(
-        &mut self,
-        slot: SlotId,
-        who: Proposer,
-        data: Bytes,
-        context: Bytes,
-        deadline: Instant,
-    ) -> Result<(), Refusal> {
+    pub(super) fn propose_here(&mut self, slot: SlotId, incoming: Incoming) -> Result<(), Refusal> {
+        let deadline = incoming.deadline;
         if deadline <= self.now {
             return Err(Refusal::Late);
         }
-        let got = data.len() + context.len();
+        let got = incoming.data.len() + incoming.context.len();
         let most = self.config.retained_entries_max();
         let found = self.groups.at_mut(slot).ok_or(Refusal::Stopped)?;
         let status = found.replica.status();
@@ -108,8 +108,12 @@ impl<L: GroupLog> HostCore<L> {
             let leader = status.leader.and_then(|leader| found.node_of(leader));
             return Err(Refusal::NotLeader { leader });
         }
+        if self.handovers.holds(found.id) {
+            let id = found.id;
+            return self.hold(id, incoming);
+        }
         if self.admission != Admission::Open {
-            return self.delay(slot, who, (data, context), deadline);
+            return self.delay(slot, incoming);
         }
         if let LogRoom::Spent(refusal) = self.log_room {
             return Err(refusal);
@@ -126,6 +130,9 @@ impl<L: GroupLog> HostCore<L> {
             return Err(Refusal::LogRetained { retained, most });
         }
         let cost = self.proposals.admit(got)?;
+        let Incoming {
+            who, data, context, ..
+        } = incoming;
         let (index, term) = match found.replica.propose(data, context) {
             Ok(at) => at,
             Err(refusal) => {
@@ -237,27 +244,7 @@ impl<L: GroupLog> HostCore<L> {
         }
     }
 
-    /// Hands leadership to another voter. The term ends when it takes over.
-    ///
-    /// # Errors
-    /// [`Refusal`] if this replica doesn't lead, or `to` doesn't vote.
-    pub fn transfer_leader(
-        &mut self,
-        now: Instant,
-        group: GroupId,
-        to: ReplicaId,
-    ) -> Result<(), Refusal> {
-        let slot = self.serving(now, group)?;
-        let found = self
-            .groups
-            .at_mut(slot)
-            .ok_or(Refusal::NoSuchGroup(group))?;
-        found.replica.transfer(to)?;
-        self.queue(slot);
-        Ok(())
-    }
-
-    fn serving(&mut self, now: Instant, group: GroupId) -> Result<SlotId, Refusal> {
+    pub(super) fn serving(&mut self, now: Instant, group: GroupId) -> Result<SlotId, Refusal> {
         self.time(now);
         if self.stopped {
             return Err(Refusal::Stopped);

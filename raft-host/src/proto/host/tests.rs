@@ -8,6 +8,7 @@ mod elections;
 mod faults;
 mod forwarding;
 mod holding;
+mod placement;
 mod retention;
 mod rounds;
 mod world;

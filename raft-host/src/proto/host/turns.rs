@@ -197,6 +197,7 @@ impl<L: GroupLog> HostCore<L> {
         // and that may be what proposals wait for.
         if leads {
             self.compact(slot);
+            self.advance_handover(slot);
         }
         let Some(group) = self.groups.at_mut(slot) else {
             return;
@@ -227,6 +228,13 @@ impl<L: GroupLog> HostCore<L> {
         if led && !leads {
             self.rearm(slot);
         }
+        if lost {
+            self.displace(slot);
+        }
+        if leads && (lost || !led) {
+            self.place(slot);
+        }
+        self.finish_handover(slot);
         self.release_held(slot);
         let node = self.leader_node(id);
         let (role, term) = (status.role, status.term);

@@ -173,6 +173,7 @@ fn put_refusal(buf: &mut Vec<u8>, refusal: Refusal) {
         Refusal::LogRetainedBytes { retained, most } => put(23, &[retained, most]),
         Refusal::ForwardsFull { waiting, most } => put(22, &[waiting as u64, most as u64]),
         Refusal::Backlogged => put(24, &[]),
+        Refusal::OutOfReach(replica) => put(25, &[replica.to_u64()]),
     }
 }
 
@@ -239,6 +240,7 @@ fn read_refusal(reader: &mut Reader) -> Result<Refusal, WireError> {
             most: size(reader)?,
         },
         24 => Refusal::Backlogged,
+        25 => Refusal::OutOfReach(ReplicaId::new(reader.number()?)),
         _ => return Err(WireError::BadFlag { at }),
     })
 }

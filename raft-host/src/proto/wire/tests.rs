@@ -135,7 +135,7 @@ fn forward() -> impl Strategy<Value = Forward> {
 
 /// Every refusal that there is.
 fn refusal() -> impl Strategy<Value = Refusal> {
-    (0..25_usize, number(), any::<u64>(), any::<u32>()).prop_map(|(kind, n, wide, short)| {
+    (0..26_usize, number(), any::<u64>(), any::<u32>()).prop_map(|(kind, n, wide, short)| {
         let (node, most) = (NodeId::new(short), 64 * 1024);
         let waiting = usize::try_from(short).unwrap();
         [
@@ -178,6 +178,7 @@ fn refusal() -> impl Strategy<Value = Refusal> {
                 most: n,
             },
             Refusal::Backlogged,
+            Refusal::OutOfReach(ReplicaId::new(n)),
         ][kind]
     })
 }

@@ -14,7 +14,7 @@ use crate::proto::host::{Forwarding, HostStats, OutFrame, SendEnd};
 
 const GROUP: GroupId = GroupId::new(1);
 
-type Sent = Vec<(GroupId, ProposalId, Bytes)>;
+pub(super) type Sent = Vec<(GroupId, ProposalId, Bytes)>;
 
 fn elected(groups: u64, seed: u64) -> World {
     let mut world = World::new(3, groups, seed);
@@ -23,7 +23,7 @@ fn elected(groups: u64, seed: u64) -> World {
     world
 }
 
-fn propose(world: &mut World, at: usize, group: GroupId, within: u64, sent: &mut Sent) {
+pub(super) fn propose(world: &mut World, at: usize, group: GroupId, within: u64, sent: &mut Sent) {
     let proposed = world.propose_as(at, group, ms(within), Forwarding::Allowed);
     if let Ok((id, data)) = proposed {
         sent.push((group, id, data));
@@ -40,7 +40,7 @@ fn stats(world: &World, at: usize) -> HostStats {
 }
 
 /// At every live node nothing is on its way, and every byte has been given back.
-fn check_accounts(world: &World) {
+pub(super) fn check_accounts(world: &World) {
     for node in world.nodes.iter().flatten() {
         assert_eq!(node.core.forwards_len(), 0, "forwards without an outcome");
         assert_eq!(node.core.remote_waiting(), 0);
@@ -50,7 +50,7 @@ fn check_accounts(world: &World) {
 
 /// What every run must show: nothing acknowledged is lost, nothing that was refused has an effect,
 /// nothing was applied twice, and everything that was asked has an outcome.
-fn settle(mut world: World, sent: &Sent, least: usize) {
+pub(super) fn settle(mut world: World, sent: &Sent, least: usize) {
     world.weather = CALM;
     world.run_until(ms(8000), World::all_led);
     world.run(ms(3000));
