@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod archive;
+pub mod causes;
 pub mod certificates;
 pub mod cli;
 pub mod cluster;

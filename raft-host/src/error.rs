@@ -286,24 +286,39 @@ pub enum OpenError {
     #[error("group {0} has a broken list of members")]
     BadMembers(GroupId),
     /// The state machine stands before the log's beginning: what lies between is gone.
-    #[error("applied up to {applied}, but the log begins after {compacted}")]
+    #[error(
+        "group {group} is applied up to {applied}, but its log begins after {compacted}; give the \
+         node back the databases that belong to its log"
+    )]
     AppliedBeforeLog {
+        /// The group.
+        group: GroupId,
         /// What the state machine says.
         applied: Index,
         /// The last index that was compacted away.
         compacted: Index,
     },
     /// The state machine holds entries that the log doesn't (safety 14).
-    #[error("applied up to {applied}, but the log ends at {last}")]
+    #[error(
+        "group {group} is applied up to {applied}, but its log ends at {last}; give the node back \
+         the log that belongs to its databases, or start it with an empty folder"
+    )]
     AppliedBeyondLog {
+        /// The group.
+        group: GroupId,
         /// What the state machine says.
         applied: Index,
         /// The log's last index.
         last: Index,
     },
     /// State machine and log hold different entries at the same index (safety 14).
-    #[error("applied {applied} in term {got}, the log has it in term {expected}")]
+    #[error(
+        "group {group} has applied entry {applied} of term {got}, which its log has of term \
+         {expected}: one of them is another node's; give the node back its own"
+    )]
     AppliedOtherTerm {
+        /// The group.
+        group: GroupId,
         /// What the state machine says.
         applied: Index,
         /// The log's term there.

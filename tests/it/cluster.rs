@@ -1,5 +1,7 @@
 //! A cluster's life on one machine, by the product's own command line.
 
+use std::path::Path;
+
 use tests::cluster::{Cluster, NODES};
 use tests::process::run;
 
@@ -50,8 +52,8 @@ async fn a_cluster_comes_up_takes_load_verifies_and_goes_down() {
 async fn a_node_that_cannot_start_is_named_with_its_last_words_and_none_is_left() {
     let cluster = Cluster::up(MULTIGROUP, 4).await;
     cluster.done(&["cluster", "down"]).await;
-    let key = cluster.folder().node(2).join("key.pem");
-    std::fs::write(&key, "no key").expect("a key that is none");
+    let identity = cluster.folder().node(2).join("data/identity.toml");
+    std::fs::write(&identity, "nobody").expect("an identity that is none");
     let failed = cluster.run(&["cluster", "up", "--detach"]).await;
     assert_eq!(failed.code, Some(3), "{}", failed.stderr);
     assert!(
@@ -65,12 +67,50 @@ async fn a_node_that_cannot_start_is_named_with_its_last_words_and_none_is_left(
         .filter(|line| line.starts_with("node 2 | "))
         .collect();
     assert!(
-        told.iter().any(|line| line.contains("key")),
+        told.iter().any(|line| line.contains("identity.toml")),
         "{}",
         failed.stderr
     );
     let left = multigroup::cluster::scan(cluster.folder()).expect("the processes");
     assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test]
+async fn credentials_that_are_no_good_are_named_before_a_node_starts() {
+    let cluster = Cluster::up(MULTIGROUP, 4).await;
+    let dir = cluster.path().display().to_string();
+    let certs = async |words: &[&str]| {
+        let all = [&["certs"], words, &["--dir", &dir]].concat();
+        let ended = run(MULTIGROUP, Path::new("/"), &all).await;
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    };
+    // Another CA of the same name, and a new certificate for one node alone.
+    let ca = cluster.path().join("ca");
+    std::fs::rename(&ca, cluster.path().join("old-ca")).expect("to move it");
+    certs(&["init", "--cluster", "dev"]).await;
+    let refused = cluster.run(&["cluster", "restart", "--node", "2"]).await;
+    assert_eq!(refused.code, Some(3), "{}", refused.stderr);
+    for words in [
+        "node 2",
+        "issued by another CA",
+        "multigroup certs node --dir",
+    ] {
+        assert!(refused.stderr.contains(words), "{}", refused.stderr);
+    }
+    certs(&["node", "--node", "2"]).await;
+    let restart = ["cluster", "restart", "--node", "2", "--no-wait"];
+    let warned = cluster.run(&restart).await;
+    assert_eq!(warned.code, Some(0), "{}", warned.stderr);
+    let warning = "warning: the certificate of node 1";
+    assert!(warned.stderr.contains(warning), "{}", warned.stderr);
+    cluster.done(&["cluster", "down"]).await;
+    let refused = cluster.run(&["cluster", "up", "--detach"]).await;
+    assert_eq!(refused.code, Some(3), "{}", refused.stderr);
+    assert!(refused.stderr.contains("node 1"), "{}", refused.stderr);
+    certs(&["node", "--node", "1"]).await;
+    certs(&["node", "--node", "3"]).await;
+    cluster.done(&["cluster", "up", "--detach"]).await;
+    cluster.done(&["verify"]).await;
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ mod frames;
 mod fuzz_seeds;
 mod host;
 mod kill;
+mod load;
 mod node;
 mod node_faults;
 mod node_stop;

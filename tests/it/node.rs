@@ -187,6 +187,41 @@ async fn a_node_alone_does_all_that_the_protocol_names() {
     );
 }
 
+/// Each family is told of before its samples, is named for its part and, if it is a counter, so; its
+/// unit is a base one; and no sample is one group's.
+fn families_are_well_formed(metrics: &str) {
+    let mut lines = metrics.lines().peekable();
+    let mut families = std::collections::BTreeSet::new();
+    while let Some(line) = lines.next() {
+        let told = line
+            .strip_prefix("# HELP ")
+            .and_then(|rest| rest.split_once(' '));
+        let (name, help) = told.unwrap_or_else(|| panic!("no help: {line}"));
+        assert!(!help.is_empty() && families.insert(name), "{line}");
+        let of_type = lines.next().and_then(|line| line.strip_prefix("# TYPE "));
+        let kind = of_type
+            .and_then(|rest| rest.strip_prefix(name))
+            .map(str::trim);
+        let kind = kind.unwrap_or_else(|| panic!("no type: {name}"));
+        assert_eq!(kind == "counter", name.ends_with("_total"), "{name}");
+        let parts = ["transport_", "raft_host_", "multigroup_"];
+        assert!(parts.iter().any(|part| name.starts_with(part)), "{name}");
+        for unit in [
+            "_us", "_ms", "_millis", "_micros", "_kib", "_mib", "_percent",
+        ] {
+            assert!(!name.contains(unit), "{name}");
+        }
+        let mut samples = 0;
+        while let Some(sample) = lines.next_if(|line| !line.starts_with('#')) {
+            assert!(sample.starts_with(name), "{sample} under {name}");
+            assert!(!sample.contains("group="), "{sample}");
+            samples += 1;
+        }
+        assert!(samples > 0, "{name} has no sample");
+    }
+    assert!(families.len() > 40, "{families:?}");
+}
+
 #[tokio::test]
 async fn the_admin_port_says_how_a_node_stands() {
     let mut cluster = Cluster::make(MULTIGROUP, 3, GROUPS).await;
@@ -221,9 +256,10 @@ async fn the_admin_port_says_how_a_node_stands() {
         (&3.into(), &5.into())
     );
     let metrics = cluster.ask(1, "/metrics").await;
+    families_are_well_formed(&metrics);
     for family in [
-        "transport_",
-        "raft_host_beat_bytes_total",
+        "transport_items_started_total{",
+        "raft_host_beat_group_bytes_total ",
         "multigroup_ready 1",
     ] {
         assert!(metrics.contains(family), "{family}");

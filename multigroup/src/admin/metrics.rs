@@ -57,6 +57,11 @@ fn write_rounds(status: &Status, out: &mut Exposition) {
             r.beat_bytes_total,
         ),
         (
+            "raft_host_beat_group_bytes_total",
+            "Bytes of the beats' groups alone, without what surrounds them.",
+            r.beat_group_bytes_total,
+        ),
+        (
             "raft_host_rounds_restated_total",
             "Rounds asked for anew.",
             r.restated_total,

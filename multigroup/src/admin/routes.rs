@@ -19,6 +19,7 @@ use tracing::warn;
 use super::exposition::Exposition;
 use super::metrics;
 use super::status::{GroupPage, ReplicaFault, StatusSource, Unfit};
+use crate::causes::with_causes;
 use crate::limits::{ADMIN_DIGESTS_MAX, GROUPS_PAGE_DEFAULT, GROUPS_PAGE_MAX};
 
 const PAGE: &str = include_str!("page.html");
@@ -185,13 +186,6 @@ async fn replica<S: StatusSource>(
             };
             fault(code, with_causes(&error))
         }
-    }
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(cause) => format!("{error}: {}", with_causes(cause)),
-        None => error.to_string(),
     }
 }
 

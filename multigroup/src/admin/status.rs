@@ -97,7 +97,7 @@ pub struct Status {
 }
 
 /// Heartbeats as their sender, over all peers and shards. A round is one shard's batch of beats to
-/// one peer; what it costs is `beat_bytes_total` by `beats_listed_total` a group, and
+/// one peer; what it costs is `beat_group_bytes_total` by `beats_listed_total` bytes a group, and
 /// `beat_frames_total` by `rounds_total` frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -116,6 +116,8 @@ pub struct RoundStatus {
     pub beats_listed_total: u64,
     /// Bytes of the beats and of what surrounds them in their frames.
     pub beat_bytes_total: u64,
+    /// Of these, the bytes of the groups alone.
+    pub beat_group_bytes_total: u64,
     /// Rounds whose receiver asked for all groups anew.
     pub restated_total: u64,
     /// Groups that disagreed with a round.

@@ -59,7 +59,8 @@ pub(crate) fn busy_lane(lane: Lane) -> LaneStatus {
         session: Some(transport::id::SessionId::new(0xabc)),
         incarnation: Some(Incarnation::new([0x5a; 16])),
         boot: Some(transport::Boot::new(7)),
-        window_frames: 16,
+        // Bulk's window counts bytes.
+        window_frames: if lane == Lane::Control { 16 } else { 0 },
         outstanding_frames: 3,
         account,
         stats,

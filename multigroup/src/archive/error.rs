@@ -1,8 +1,6 @@
 //! What can go wrong with an archive: the store didn't do it, an object isn't what it should be,
 //! or the archive is another cluster's.
 
-use std::error::Error as _;
-
 use raft_host::id::{GroupId, Index, Term};
 use thiserror::Error;
 
@@ -164,21 +162,4 @@ pub enum ArchiveError {
     /// The groups' logs can't be read.
     #[error("the host takes no questions")]
     Host(#[source] raft_host::error::Refusal),
-}
-
-impl ArchiveError {
-    /// The error and its causes in one line; a store's own errors repeat theirs.
-    #[must_use]
-    pub fn with_causes(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = self.source();
-        while let Some(next) = cause {
-            let told = next.to_string();
-            if !text.contains(&told) {
-                text = format!("{text}: {told}");
-            }
-            cause = next.source();
-        }
-        text
-    }
 }

@@ -36,6 +36,7 @@ use super::object::{ObjectBuilder, SegmentRef, read_segment, segment_range};
 use super::place::{ArchiveUrl, Created, Identity, Place};
 use super::reader::{Listed, Overlap, Reader};
 use crate::admin::ArchiveStatus;
+use crate::causes::with_causes;
 use crate::limits::{
     ARCHIVE_FAREWELL, ARCHIVE_MANIFEST_EVERY, ARCHIVE_OBJECT_BYTES, ARCHIVE_READ_BYTES,
     ARCHIVE_READS, ARCHIVE_RELEASE_ENTRIES, ARCHIVE_RETRY_WAIT,
@@ -116,7 +117,7 @@ impl Shared {
     }
 
     fn failed(&self, why: &ArchiveError) {
-        let text = why.with_causes();
+        let text = with_causes(why);
         let mut state = self.state();
         state.failures += 1;
         if state.failing.is_none() {

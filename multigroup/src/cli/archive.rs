@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 
 use super::failure::Failure;
 use crate::archive::{ArchiveError, ArchiveUrl};
+use crate::causes::with_causes;
 
 /// Look into an archive
 #[derive(Debug, Args)]
@@ -66,7 +67,7 @@ fn parse(from: &str) -> Result<ArchiveUrl, Failure> {
 
 /// A store that doesn't answer is told apart from an archive that is wrong.
 fn failure(url: &ArchiveUrl, error: &ArchiveError) -> Failure {
-    let text = error.with_causes();
+    let text = with_causes(error);
     match error {
         ArchiveError::Absent { .. } | ArchiveError::Url { .. } => Failure::usage(format!(
             "{text}; name the folder or bucket that the nodes' archive.url names"

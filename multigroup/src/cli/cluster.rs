@@ -1,15 +1,19 @@
 //! `multigroup cluster`: a cluster on this machine, as one folder. `prepare` makes what the folder
-//! must hold, `launch` starts nodes and stops them, `standing` asks how they stand; the commands
+//! must hold, on `ports` of its own and in its `turn`; `credentials` looks at certificates before nodes
+//! do; `launch` starts nodes and stops them, `standing` asks how they stand; the commands
 //! are in files of their names.
 
+mod credentials;
 mod down;
 mod kill;
 mod launch;
+mod ports;
 mod prepare;
 mod restart;
 mod standing;
 #[cfg(test)]
 mod tests;
+mod turn;
 mod up;
 
 use std::io::Write;
@@ -17,13 +21,15 @@ use std::path::Path;
 
 pub(super) use self::down::stop_cleanly;
 pub(super) use self::launch::{ended, kill, running};
-pub(super) use self::prepare::{Archive, Ports, Wanted};
-pub(super) use self::up::{Started, Stops, Turn, parse_set, prepare, start_all};
+pub(super) use self::ports::Ports;
+pub(super) use self::prepare::{Archive, Wanted};
+pub(super) use self::turn::Turn;
+pub(super) use self::up::{Started, Stops, parse_set, prepare, start_all};
 
 use clap::{Args, Subcommand};
 
 use super::failure::Failure;
-use super::load::chain;
+use crate::causes::with_causes;
 use crate::cluster::{ClusterError, ClusterFolder, NodeProcess};
 
 /// Run a cluster on this machine
@@ -95,7 +101,7 @@ fn nodes_of(folder: &ClusterFolder) -> Result<Vec<u64>, Failure> {
 }
 
 fn of_cluster(error: ClusterError) -> Failure {
-    let text = chain(&error);
+    let text = with_causes(&error);
     match error {
         ClusterError::File { .. } | ClusterError::Program { .. } => {
             Failure::work(format!("{text}; check the path and the disk"))

@@ -86,9 +86,8 @@ impl Demo {
         let (folder, configs, turn) = match prepared {
             Ok(prepared) => prepared,
             Err(failure) => {
-                // Nothing has run, so there is nothing to look at.
-                let removed = place.done();
-                return removed.and(Err(failure));
+                place.discard()?;
+                return Err(failure);
             }
         };
         let ended = cluster::block_on(async {
@@ -104,7 +103,7 @@ impl Demo {
             Ok((report, done)) => (done, self.tell(&report, out)),
             Err(failure) => (Err(failure), Ok(())),
         };
-        leave(place, done.and(told))
+        leave(place, done).and(told)
     }
 
     fn prepare(&self, place: &Place) -> Result<(ClusterFolder, Vec<Config>, Turn), Failure> {

@@ -12,8 +12,9 @@ use serde::Serialize;
 use super::cluster::block_on;
 use super::failure::Failure;
 use super::json::Target;
-use super::load::{chain, configs_of};
+use super::load::configs_of;
 use crate::admin::{AdminUrl, FetchError, GroupPage, GroupStatus, ReplicaState, fetch};
+use crate::causes::with_causes;
 use crate::limits::GROUPS_PAGE_MAX;
 
 /// How long a node may take to answer.
@@ -171,7 +172,7 @@ fn leader(replicas: &[Replica]) -> Option<u64> {
 }
 
 fn of_fetch(error: &FetchError) -> Failure {
-    let text = chain(error);
+    let text = with_causes(error);
     if error.is_unreachable() {
         Failure::unreachable(format!("{text}; is the node running?"))
     } else {

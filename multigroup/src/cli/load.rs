@@ -8,19 +8,19 @@ pub(super) mod table;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use tokio::sync::watch;
 
 use self::progress::Display;
 use super::failure::Failure;
 use super::json::Target;
 use super::wall_clock;
+use crate::causes::with_causes;
 use crate::config::{Config, Policy};
 use crate::load::{
     self, CallError, ClusterFacts, Endpoint, FactsError, Finished, Ledger, LedgerError, LoadError,
@@ -35,20 +35,16 @@ const TIMEOUT_DEFAULT: Duration = Duration::from_secs(15);
 /// Put load on a cluster and account for every operation
 #[derive(Debug, Args)]
 #[command(
+    group = ArgGroup::new("nodes").required(true),
     after_help = "Example:\n  multigroup load --dir demo --writers 8 --seconds 30\n  \
                   multigroup load --endpoints 127.0.0.1:7201,127.0.0.1:7202 --op mixed --json -"
 )]
 pub(super) struct Load {
     /// The cluster's folder: nodes are those of its node-N/config.toml, the ledger is kept in it
-    #[arg(
-        long,
-        value_name = "DIR",
-        required_unless_present = "endpoints",
-        conflicts_with = "endpoints"
-    )]
+    #[arg(long, value_name = "DIR", group = "nodes")]
     dir: Option<PathBuf>,
     /// The nodes' client addresses, without a folder and so without a ledger
-    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', group = "nodes")]
     endpoints: Vec<Endpoint>,
     /// Writers, each with one request in flight
     #[arg(long, value_name = "N", default_value_t = 8)]
@@ -233,18 +229,11 @@ impl Load {
         }
         let kinds = pooled
             .errors
-            .by_name()
-            .into_iter()
-            .filter(|(_, count)| *count > 0);
-        let kinds: Vec<_> = kinds
-            .map(|(kind, count)| format!("{count} {kind}"))
-            .collect();
+            .in_words(|kind, count| format!("{count} {kind}"));
         Err(Failure::work(format!(
             "{} of {} operations failed ({}); look into the nodes' logs, or allow failures with \
              --allow-errors",
-            pooled.errors_total,
-            pooled.operations,
-            kinds.join(", ")
+            pooled.errors_total, pooled.operations, kinds
         )))
     }
 }
@@ -341,7 +330,7 @@ pub(super) fn config_at(path: &Path) -> Result<Config, Failure> {
         Failure::usage(format!(
             "{} can't be used: {}",
             path.display(),
-            chain(&error)
+            with_causes(&error)
         ))
     })
 }
@@ -365,23 +354,8 @@ fn stop_on_ctrl_c() -> watch::Receiver<Stop> {
     stop
 }
 
-/// An error with its causes, in one line.
-pub(super) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let why = error.to_string();
-        // Some say their cause themselves.
-        if !text.contains(&why) {
-            text = format!("{text}: {why}");
-        }
-        cause = error.source();
-    }
-    text
-}
-
 fn of_facts(error: FactsError) -> Failure {
-    let text = chain(&error);
+    let text = with_causes(&error);
     match error {
         FactsError::Unreachable {
             source: CallError::Protocol { .. },
@@ -398,7 +372,7 @@ fn of_facts(error: FactsError) -> Failure {
 }
 
 fn of_load(error: LoadError) -> Failure {
-    let text = chain(&error);
+    let text = with_causes(&error);
     match error {
         LoadError::Unreachable { .. } => {
             Failure::unreachable(format!("{text}; is the cluster running?"))
@@ -422,6 +396,6 @@ pub(super) fn of_ledger(error: LedgerError) -> Failure {
             path,
             source,
         } => Failure::of_input(doing, path, source),
-        LedgerError::Line { .. } => Failure::work(chain(&error)),
+        LedgerError::Line { .. } => Failure::work(with_causes(&error)),
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::Exit;
 use super::failure::Failure;
-use super::load::chain;
+use crate::causes::with_causes;
 use crate::config::Config;
 use crate::node::{self, NodeError};
 
@@ -43,8 +43,9 @@ enum Asked {
 impl Node {
     pub(super) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         let path = self.config.display();
-        let config = Config::load(&self.config)
-            .map_err(|error| Failure::usage(format!("{path} can't be used: {}", chain(&error))))?;
+        let config = Config::load(&self.config).map_err(|error| {
+            Failure::usage(format!("{path} can't be used: {}", with_causes(&error)))
+        })?;
         let cluster = node::cluster_folder(&self.config, config.node()).map_err(|error| {
             Failure::usage(format!(
                 "the folder of {path} isn't known: {error}; name it in full"
@@ -119,7 +120,7 @@ impl Signals {
 /// Which exit code a fault has: 2 where the configuration is at fault by itself, 3 where it is what
 /// the node found, 1 where it had run.
 fn of_node(error: &NodeError) -> Failure {
-    let text = chain(error);
+    let text = with_causes(error);
     match error {
         NodeError::Setting(_) => Failure::usage(text),
         NodeError::Failed { .. } | NodeError::FinalStatus { .. } => Failure::work(text),

@@ -8,13 +8,14 @@ use std::io::{IsTerminal as _, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::json::Target;
-use super::load::{chain, configs_of};
+use super::load::configs_of;
 use crate::admin::{AdminUrl, FetchError, Status, fetch};
+use crate::causes::with_causes;
 
 /// How long a node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -24,19 +25,17 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Show how nodes stand
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  multigroup status --dir demo --watch\n  \
-                  multigroup status --admin http://127.0.0.1:7301 --json -")]
+#[command(
+    group = ArgGroup::new("nodes").required(true),
+    after_help = "Example:\n  multigroup status --dir demo --watch\n  \
+                  multigroup status --admin http://127.0.0.1:7301 --json -"
+)]
 pub(super) struct Show {
     /// The cluster's folder: asks every node that has a node-N/config.toml in it
-    #[arg(
-        long,
-        value_name = "DIR",
-        required_unless_present = "admin",
-        conflicts_with = "admin"
-    )]
+    #[arg(long, value_name = "DIR", group = "nodes")]
     dir: Option<PathBuf>,
     /// One node's admin port
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", group = "nodes")]
     admin: Option<AdminUrl>,
     /// Ask again every two seconds, until Ctrl-C
     #[arg(long, conflicts_with = "json")]
@@ -110,7 +109,7 @@ impl Show {
         }
         let nodes = asked.iter().map(|(url, answer)| match answer {
             Ok(answered) => json!({"admin": url.to_string(), "status": answered.raw}),
-            Err(error) => json!({"admin": url.to_string(), "error": chain(error)}),
+            Err(error) => json!({"admin": url.to_string(), "error": with_causes(error)}),
         });
         let nodes: Vec<_> = nodes.collect();
         Some(json!({"schema": "multigroup.statuses/1", "nodes": nodes}))
@@ -163,11 +162,11 @@ fn judge((url, answer): Asked) -> Result<(), Failure> {
         ))),
         Err(error) if error.is_unreachable() => Err(Failure::unreachable(format!(
             "{}; is the node running, and is this its admin port?",
-            chain(&error)
+            with_causes(&error)
         ))),
         Err(error) => Err(Failure::work(format!(
             "{}; is this a node's admin port?",
-            chain(&error)
+            with_causes(&error)
         ))),
     }
 }
@@ -217,7 +216,7 @@ fn show_round(clear: &str, asked: &[Asked], out: &mut dyn Write) -> std::io::Res
                 status: Err(error), ..
             }) => writeln!(out, "{url}: {error}")?,
             Ok(_) => {}
-            Err(error) => writeln!(out, "{}", chain(error))?,
+            Err(error) => writeln!(out, "{}", with_causes(error))?,
         }
     }
     writeln!(out)?;

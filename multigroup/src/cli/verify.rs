@@ -17,9 +17,10 @@ use clap::Args;
 use super::cluster::{self, running_node};
 use super::failure::Failure;
 use super::json::Target;
-use super::load::{chain, configs_of, of_ledger};
+use super::load::{configs_of, of_ledger};
 use super::progress::Display;
 use crate::archive::ArchiveUrl;
+use crate::causes::with_causes;
 use crate::cluster::ClusterFolder;
 use crate::config::Config;
 use crate::keyspace::KeySpace;
@@ -175,10 +176,10 @@ impl Subject {
         verified.map_err(|error| match error {
             VerifyError::Running { node } => self.is_running(node, ""),
             VerifyError::Stopped => stopped(),
-            error @ VerifyError::Log { .. } => Failure::work(chain(&error)),
+            error @ VerifyError::Log { .. } => Failure::work(with_causes(&error)),
             error @ VerifyError::Scratch { .. } => Failure::work(format!(
                 "{}; set TMPDIR to a folder with room for copies of a few databases",
-                chain(&error)
+                with_causes(&error)
             )),
         })
     }

@@ -38,6 +38,15 @@ impl ErrorCounts {
         ]
     }
 
+    /// The kinds that there were, each as its name and its count in the order that `told` gives
+    /// them.
+    #[must_use]
+    pub fn in_words(&self, told: impl Fn(&str, u64) -> String) -> String {
+        let there = self.by_name().into_iter().filter(|(_, count)| *count > 0);
+        let there: Vec<_> = there.map(|(name, count)| told(name, count)).collect();
+        there.join(", ")
+    }
+
     /// All of them.
     #[must_use]
     pub fn total(&self) -> u64 {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use raft_host::Host;
 use raft_host::id::{GroupId, Index};
-use raft_host::io::{Group, HostFailure};
+use raft_host::io::Group;
 use raft_host::log::DiskState;
 use raft_host::metrics::{self, Stats};
 use raft_host::proto::consensus::Role;
@@ -27,6 +27,7 @@ use crate::admin::{
     Status, StatusSource, TlsStatus, Unfit, lane_statuses,
 };
 use crate::archive;
+use crate::causes::with_causes;
 use crate::certificates::rfc3339;
 use crate::config::Config;
 use crate::limits::{CATCH_UP_INTERVAL, GROUP_QUESTIONS_MAX};
@@ -244,16 +245,6 @@ fn list_issued(path: &std::path::Path) -> Option<OffsetDateTime> {
     Some(list.last_update().to_datetime())
 }
 
-fn with_causes(failure: &HostFailure) -> String {
-    let mut text = failure.to_string();
-    let mut cause = std::error::Error::source(failure);
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
-}
-
 /// Each group's status, in order; all are asked at once.
 async fn ask_all(groups: impl Iterator<Item = Group>) -> Vec<Option<metrics::GroupStatus>> {
     let mut asking = JoinSet::new();
@@ -319,18 +310,20 @@ fn log_status(stats: &Stats, applying_waits: bool) -> LogStatus {
 
 fn round_status(stats: &Stats, config: &Config) -> RoundStatus {
     let interval = config.raw().raft.heartbeat_interval.0;
+    let totals = stats.rounds();
     let mut rounds = RoundStatus {
-        shards: stats.shards.len() as u64,
+        shards: totals.shards,
         heartbeat_interval_ms: u64::try_from(interval.as_millis()).unwrap_or(u64::MAX),
+        rounds_total: totals.rounds_total,
+        read_rounds_total: totals.read_rounds_total,
+        beat_frames_total: totals.beat_frames_total,
+        beats_listed_total: totals.beat_groups_total,
+        beat_bytes_total: totals.beat_bytes_total,
+        beat_group_bytes_total: totals.beat_group_bytes_total,
         ..RoundStatus::default()
     };
     for shard in &stats.shards {
         let core = &shard.core;
-        rounds.rounds_total += core.rounds;
-        rounds.read_rounds_total += core.read_rounds;
-        rounds.beat_frames_total += core.beat_frames;
-        rounds.beats_listed_total += core.beats_listed;
-        rounds.beat_bytes_total += core.beat_bytes;
         rounds.restated_total += core.restated;
         rounds.dissents_total += core.dissents;
         rounds.campaigns_total += core.campaigns;
@@ -377,7 +370,7 @@ impl StatusSource for Source {
             status.rounds = round_status(stats, &self.config);
             status.proposals = proposal_status(stats);
             status.handovers = handover_status(stats);
-            status.failure = stats.failure.as_ref().map(with_causes);
+            status.failure = stats.failure.as_ref().map(|it| with_causes(it));
         }
         status
     }

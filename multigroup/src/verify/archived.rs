@@ -10,6 +10,7 @@ use transport::io::clock;
 use super::online::{Answered, PAUSE, RunningNode, Unreachable, settle};
 use super::report::{Mismatch, Report};
 use crate::archive::{ArchiveUrl, Position, positions};
+use crate::causes::with_causes;
 use crate::limits::VERIFY_SETTLE;
 
 /// The positions of an archive, or why it can't be read.
@@ -20,7 +21,7 @@ pub type Positions = Result<BTreeMap<GroupId, Position>, String>;
 /// # Errors
 /// Why it can't be read, in words.
 pub async fn archive_positions(url: &ArchiveUrl) -> Positions {
-    positions(url).await.map_err(|error| error.with_causes())
+    positions(url).await.map_err(|error| with_causes(&error))
 }
 
 /// How a group's position stands to what was applied.

@@ -16,6 +16,7 @@ use super::compare::{Reading, compare, count};
 use super::ledger::Account;
 use super::report::{Mismatch, Report};
 use crate::admin::{AdminUrl, FetchError, GroupPage, ReplicaState, fetch};
+use crate::causes::with_causes;
 use crate::keyspace::KeySpace;
 use crate::limits::{LOAD_PIPELINE, VERIFY_GROUPS_AT_ONCE, VERIFY_SETTLE};
 use crate::load::{Answer, CallError, Client, Endpoint};
@@ -200,7 +201,7 @@ async fn ask(
         }
         Err(error) => error,
     };
-    let text = chain(&error);
+    let text = with_causes(&error);
     if error.is_unreachable() {
         let tries = tries.entry(node.node).or_default();
         *tries += 1;
@@ -221,13 +222,6 @@ async fn ask(
         | FetchError::Http { .. }
         | FetchError::TooLong { .. }
         | FetchError::Path { .. } => Said::Wrong(text),
-    }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(cause) => format!("{error}: {}", chain(cause)),
-        None => error.to_string(),
     }
 }
 
@@ -285,7 +279,7 @@ async fn values(nodes: &[&RunningNode], accounts: &[Account]) -> Vec<Value> {
             values[*at] = value;
         }
         if let Some(error) = failed {
-            let text = chain(&error);
+            let text = with_causes(&error);
             for at in missing {
                 if let Err(why) = &mut values[at] {
                     why.clone_from(&text);

@@ -83,11 +83,20 @@ impl<L: GroupLog> Replica<L> {
     pub fn open(log: L, opening: &Opening, logger: &SilentLogger) -> Result<Self, OpenError> {
         let (compacted, _) = log.compacted();
         let (last, applied) = (log.last_index(), opening.applied);
+        let group = opening.group;
         if applied < compacted {
-            return Err(OpenError::AppliedBeforeLog { applied, compacted });
+            return Err(OpenError::AppliedBeforeLog {
+                group,
+                applied,
+                compacted,
+            });
         }
         if applied > last {
-            return Err(OpenError::AppliedBeyondLog { applied, last });
+            return Err(OpenError::AppliedBeyondLog {
+                group,
+                applied,
+                last,
+            });
         }
         let stored = log.hard_state();
         // The stored commit isn't synced on its own account, and may name what a cut tail held

@@ -7,15 +7,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::net::TcpListener;
 use std::path::Path;
 
 use transport::id::{ClusterName, PeerId};
 
+use super::ports::{Ports, ports_of};
+use crate::causes::with_causes;
 use crate::cli::certs;
 use crate::cli::durable::{self, Readers};
 use crate::cli::failure::Failure;
-use crate::cli::load::{chain, configs_of};
+use crate::cli::load::configs_of;
 use crate::cluster::ClusterFolder;
 use crate::config::{Config, ConfigSet, HostPort, RawArchive, RawConfig, RawListen, RawTls};
 use crate::limits::NODES_MAX;
@@ -23,17 +24,7 @@ use crate::limits::NODES_MAX;
 /// What is made where nothing is said.
 const NODES_DEFAULT: u64 = 3;
 const GROUPS_DEFAULT: u32 = 1500;
-const BASE_PORT_DEFAULT: u16 = 7100;
 const CLUSTER_DEFAULT: &str = "dev";
-
-/// Blocks of ports that are tried for a cluster that may have any: this many apart, all below those
-/// that the system gives out to clients.
-const BLOCK_PORTS: u16 = 300;
-const LAST_BASE_PORT: u16 = 32_000;
-
-/// From a node's port for peers to the one for clients, and to the one for operators.
-const CLIENT_OFFSET: u16 = 100;
-const ADMIN_OFFSET: u16 = 200;
 
 /// Keys that each node has a value of its own of, or that an option is for.
 const NOT_FOR_ALL: [(&str, &str); 5] = [
@@ -52,27 +43,6 @@ pub(in crate::cli) struct Wanted {
     pub(in crate::cli) ports: Ports,
     pub(in crate::cli) archive: Archive,
     pub(in crate::cli) sets: Vec<ConfigSet>,
-}
-
-/// Which ports a new cluster gets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::cli) enum Ports {
-    /// Those above the default.
-    #[default]
-    Default,
-    /// Those above this one.
-    Above(u16),
-    /// Those above the default if they are free, else others.
-    AnyFree,
-}
-
-impl Ports {
-    fn named(self) -> Option<u16> {
-        match self {
-            Self::Above(base) => Some(base),
-            Self::Default | Self::AnyFree => None,
-        }
-    }
 }
 
 /// Whether a new cluster gets an archive.
@@ -141,7 +111,7 @@ pub(in crate::cli) fn plan<'a>(
         let config = Config::try_from(raw).map_err(|error| {
             Failure::usage(format!(
                 "node {node} can't have this configuration: {}; correct the options",
-                chain(&error)
+                with_causes(&error)
             ))
         })?;
         configs.push(config);
@@ -297,22 +267,9 @@ fn apply(set: &ConfigSet, raw: &mut RawConfig) -> Result<(), Failure> {
         Failure::usage(format!(
             "--config-set {} can't be applied: {}",
             set.key(),
-            chain(&error)
+            with_causes(&error)
         ))
     })
-}
-
-/// The ports of a node, for peers, clients and operators.
-fn ports_of(base: u16, node: u64) -> Result<[u16; 3], Failure> {
-    let peer = u16::try_from(node).ok().and_then(|n| base.checked_add(n));
-    let last = peer.and_then(|peer| peer.checked_add(ADMIN_OFFSET));
-    match (peer, last) {
-        (Some(peer), Some(admin)) if base > 0 => Ok([peer, peer + CLIENT_OFFSET, admin]),
-        _ => Err(Failure::usage(format!(
-            "--base-port {base} leaves no ports for node {node}, which needs {ADMIN_OFFSET} and \
-             its number above it; choose a lower one"
-        ))),
-    }
 }
 
 /// The configurations of a new cluster.
@@ -323,11 +280,7 @@ fn fresh(folder: &ClusterFolder, wanted: &Wanted) -> Result<Vec<RawConfig>, Fail
             "--nodes is {nodes}, and must be from 1 to {NODES_MAX}"
         )));
     }
-    let base = match wanted.ports {
-        Ports::Default => BASE_PORT_DEFAULT,
-        Ports::Above(base) => base,
-        Ports::AnyFree => free_base(nodes)?,
-    };
+    let base = wanted.ports.base(nodes)?;
     let mut peers = BTreeMap::new();
     for node in 1..=nodes {
         let [peer, ..] = ports_of(base, node)?;
@@ -373,32 +326,6 @@ fn archive(folder: &ClusterFolder, wanted: Archive) -> Result<Option<RawArchive>
         )));
     };
     Ok(Some(RawArchive::at(format!("file://{text}"))))
-}
-
-/// The first block of ports that a cluster can have.
-fn free_base(nodes: u64) -> Result<u16, Failure> {
-    let mut base = BASE_PORT_DEFAULT;
-    while base <= LAST_BASE_PORT {
-        if are_free(base, nodes)? {
-            return Ok(base);
-        }
-        base += BLOCK_PORTS;
-    }
-    Err(Failure::unreachable(format!(
-        "no block of ports from {BASE_PORT_DEFAULT} to {LAST_BASE_PORT} is free for {nodes} nodes; \
-         name one with --base-port, or stop what listens there"
-    )))
-}
-
-fn are_free(base: u16, nodes: u64) -> Result<bool, Failure> {
-    for node in 1..=nodes {
-        let ports = ports_of(base, node)?;
-        let is_taken = |port| TcpListener::bind(("127.0.0.1", port)).is_err();
-        if ports.into_iter().any(is_taken) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 fn data_dir(node: u64) -> std::path::PathBuf {

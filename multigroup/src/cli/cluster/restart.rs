@@ -9,11 +9,12 @@ use tokio::time::sleep;
 use transport::io::clock;
 
 use super::launch::{self, LOOK_INTERVAL, check_ports, ended_early, settled, start, stop};
-use super::{block_on, folder_with};
+use super::{block_on, credentials, folder_with};
 use crate::admin::{AdminUrl, FetchError, fetch};
+use crate::causes::with_causes;
 use crate::cli::failure::Failure;
-use crate::cli::load::{chain, config_at};
-use crate::cli::progress::Display;
+use crate::cli::load::{config_at, configs_of};
+use crate::cli::progress::{Display, note};
 use crate::cluster::{ClusterFolder, Launched};
 use crate::config::Config;
 
@@ -43,6 +44,9 @@ impl Restart {
     pub(super) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         let folder = folder_with(&self.dir, self.node)?;
         let config = config_at(&folder.config(self.node))?;
+        let config = config.with_base(folder.root());
+        credentials::check(&folder, &config)?;
+        note_peers(&folder, self.node)?;
         let launched = block_on(self.restart(&folder, &config))?;
         let state = if self.no_wait {
             "was started"
@@ -71,6 +75,23 @@ impl Restart {
     }
 }
 
+/// Names the other nodes' certificates that are no good beside this node's: those nodes work on with
+/// what they have read, but this one won't take them.
+fn note_peers(folder: &ClusterFolder, node: u64) -> Result<(), Failure> {
+    for (_, config) in configs_of(folder.root())? {
+        let config = config.with_base(folder.root());
+        if let Some(fault) = credentials::fault(&config)
+            && config.node() != node
+        {
+            note(&format!(
+                "warning: the certificate of node {}: {fault}",
+                config.node()
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Waits until a node says that clients may be sent to it.
 async fn ready(config: &Config, launched: &mut Launched) -> Result<(), Failure> {
     let url: AdminUrl = config.listen_admin().into();
@@ -80,7 +101,7 @@ async fn ready(config: &Config, launched: &mut Launched) -> Result<(), Failure> 
         let why = match fetch(&url, "/readyz", ANSWER_PATIENCE).await {
             Ok(_) => break,
             Err(FetchError::Refused { error, .. }) => error,
-            Err(error) => chain(&error),
+            Err(error) => with_causes(&error),
         };
         if let Some(failure) = ended_early(launched) {
             display.clear();

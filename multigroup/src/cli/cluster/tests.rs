@@ -8,7 +8,8 @@ use tempfile::TempDir;
 
 use super::Turn;
 use super::launch::check_ports;
-use super::prepare::{Archive, Ports, Prepared, Wanted, plan};
+use super::ports::Ports;
+use super::prepare::{Archive, Prepared, Wanted, plan};
 use crate::cli::Exit;
 use crate::cli::tests::{done, failure};
 use crate::cluster::ClusterFolder;

@@ -2,7 +2,6 @@
 //! leader and the leaders are spread evenly. Then it leaves them running (`--detach`), or stays, names
 //! a node that dies, and stops them at Ctrl-C.
 
-use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -15,9 +14,11 @@ use transport::io::clock;
 use super::launch::{
     LOOK_INTERVAL, check_ports, ended_early, kill, running, show_last_lines, start, stop,
 };
-use super::prepare::{self, Archive, Ports, Wanted};
+use super::ports::Ports;
+use super::prepare::{self, Archive, Wanted};
 use super::standing::{Standing, ask};
-use super::{block_on, folder_of, of_cluster};
+use super::turn::Turn;
+use super::{block_on, credentials, folder_of, of_cluster};
 use crate::cli::failure::Failure;
 use crate::cli::progress::{Display, note};
 use crate::cluster::{ClusterFolder, Found, Launched, find, scan};
@@ -161,7 +162,10 @@ pub(in crate::cli) async fn start_all(
             process.pid()
         )));
     }
-    configs.iter().try_for_each(check_ports)?;
+    for config in configs {
+        credentials::check(folder, config)?;
+        check_ports(config)?;
+    }
     let began = clock::now();
     let mut launched = Vec::with_capacity(nodes.len());
     let risen = rise(folder, configs, &mut launched, began, stopped).await;
@@ -175,45 +179,6 @@ pub(in crate::cli) async fn start_all(
             abandon(folder, launched).await;
             Err(failure)
         }
-    }
-}
-
-/// Held from before a folder is filled until its nodes are up, so that of two commands at once one
-/// is turned away.
-#[derive(Debug)]
-pub(in crate::cli) struct Turn {
-    /// The folder, if it was made for this.
-    made: Option<PathBuf>,
-    /// The folder, locked.
-    _opened: File,
-}
-
-impl Turn {
-    /// Takes it, and makes the folder if there is none.
-    pub(in crate::cli) fn take(folder: &ClusterFolder) -> Result<Self, Failure> {
-        let root = folder.root();
-        let made = (!root.exists()).then(|| root.to_owned());
-        fs::create_dir_all(root).map_err(|error| Failure::of_input("create", root, &error))?;
-        let opened = File::open(root).map_err(|error| Failure::of_input("open", root, &error))?;
-        match opened.try_lock() {
-            Ok(()) => Ok(Self {
-                made,
-                _opened: opened,
-            }),
-            Err(TryLockError::WouldBlock) => Err(Failure::usage(format!(
-                "another command is starting the nodes of {}; wait for it, or choose another --dir",
-                root.display()
-            ))),
-            Err(TryLockError::Error(error)) => Err(Failure::of_file("lock", root, &error)),
-        }
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        // Of a cluster that could not be made nothing is left. This fails for a folder that holds
-        // something.
-        let _kept = self.made.take().map(fs::remove_dir);
     }
 }
 

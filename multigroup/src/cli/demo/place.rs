@@ -17,17 +17,20 @@ const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 #[derive(Debug)]
 pub(super) struct Place {
     path: PathBuf,
-    stays: bool,
+    /// It was made for this run.
+    fresh: bool,
+    keep: bool,
 }
 
 impl Place {
     /// The folder that was named, or a fresh one in the current one.
     pub(super) fn choose(named: Option<&Path>, keep: bool) -> Result<Self, Failure> {
-        let (path, stays) = match named {
-            Some(path) => (path.to_owned(), true),
-            None => (fresh(Path::new("."))?, keep),
+        let path = match named {
+            Some(path) => path.to_owned(),
+            None => fresh(Path::new("."))?,
         };
-        Ok(Self { path, stays })
+        let fresh = named.is_none();
+        Ok(Self { path, fresh, keep })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -36,16 +39,21 @@ impl Place {
 
     /// The run is over, and nothing there is of use any more.
     pub(super) fn done(self) -> Result<(), Failure> {
-        if self.stays {
+        if self.stays() { Ok(()) } else { self.discard() }
+    }
+
+    /// Nothing has run, so there is nothing in a fresh folder to keep.
+    pub(super) fn discard(self) -> Result<(), Failure> {
+        if !self.fresh {
             return Ok(());
         }
-        fs::remove_dir_all(&self.path)
-            .map_err(|error| Failure::of_file("remove", &self.path, &error))
+        let removed = fs::remove_dir_all(&self.path);
+        removed.map_err(|error| Failure::of_file("remove", &self.path, &error))
     }
 
     /// Whether the folder will be there afterwards.
     pub(super) fn stays(&self) -> bool {
-        self.stays
+        self.keep || !self.fresh
     }
 }
 
@@ -106,11 +114,20 @@ mod tests {
             fs::write(path.join("file"), "").unwrap();
             let place = Place {
                 path: path.clone(),
-                stays,
+                fresh: true,
+                keep: stays,
             };
             place.done().unwrap();
             assert_eq!(path.exists(), stays);
         }
+        let place = Place {
+            path: fresh(parent.path()).unwrap(),
+            fresh: true,
+            keep: true,
+        };
+        let path = place.path().to_owned();
+        place.discard().unwrap();
+        assert!(!path.exists());
         let absent = parent.path().join("absent");
         assert!(
             fresh(&absent)

@@ -20,19 +20,58 @@ pub(super) enum Display {
     Lines { last: Mutex<Last> },
 }
 
-/// When something was last shown, and the count then.
+/// When something was last shown, of which part of the run, and the count then.
 #[derive(Clone, Copy)]
 pub(super) struct Last {
     at: Instant,
-    acked: u64,
+    part: Part,
+    count: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Keys,
+    Operations,
+}
+
+impl Last {
+    fn at(at: Instant) -> Self {
+        Self {
+            at,
+            part: Part::Keys,
+            count: 0,
+        }
+    }
+
+    /// Counts from here if another part of the run has begun; gives whether it has.
+    fn turn_to(&mut self, progress: Progress, now: Instant) -> bool {
+        let (part, count) = match progress {
+            Progress::Preparing { .. } => (Part::Keys, 0),
+            Progress::Running { acked, .. } => (Part::Operations, acked),
+        };
+        let is_new = part != self.part;
+        if is_new {
+            *self = Self {
+                at: now,
+                part,
+                count,
+            };
+        }
+        is_new
+    }
+
+    /// How many a second since it was last shown, which is now.
+    fn rate(&mut self, count: u64, now: Instant) -> f64 {
+        let since = now.duration_since(self.at).as_secs_f64().max(1e-3);
+        let rate = count.saturating_sub(self.count) as f64 / since;
+        (self.at, self.count) = (now, count);
+        rate
+    }
 }
 
 impl Display {
     pub(super) fn new() -> Self {
-        let last = Mutex::new(Last {
-            at: clock::now(),
-            acked: 0,
-        });
+        let last = Mutex::new(Last::at(clock::now()));
         if !std::io::stderr().is_terminal() {
             return Self::Lines { last };
         }
@@ -48,11 +87,14 @@ impl Display {
                 let (position, length) = share(progress);
                 bar.set_length(length);
                 bar.set_position(position);
-                bar.set_message(line(progress, &mut lock(last), clock::now()));
+                let (mut last, now) = (lock(last), clock::now());
+                last.turn_to(progress, now);
+                bar.set_message(line(progress, &mut last, now));
             }
             Self::Lines { last } => {
                 let (mut last, now) = (lock(last), clock::now());
-                if now.duration_since(last.at) >= LINE_INTERVAL {
+                let is_new = last.turn_to(progress, now);
+                if !is_new && now.duration_since(last.at) >= LINE_INTERVAL {
                     let line = line(progress, &mut last, now);
                     // With stderr gone there is nobody left to tell.
                     let _unheard = writeln!(std::io::stderr(), "load: {line}");
@@ -85,7 +127,15 @@ fn share(progress: Progress) -> (u64, u64) {
 /// One line; the rate is that since the line before.
 fn line(progress: Progress, last: &mut Last, now: Instant) -> String {
     match progress {
-        Progress::Preparing { made, of } => format!("{made} of {of} keys created"),
+        Progress::Preparing { made, of } => {
+            let rate = last.rate(made as u64, now);
+            let left = if rate > 0.0 {
+                format!("{:.0} s left", (of - made) as f64 / rate)
+            } else {
+                "none now".to_owned()
+            };
+            format!("{made} of {of} keys created, {rate:.0}/s, {left}")
+        }
         Progress::Running {
             elapsed,
             of,
@@ -93,9 +143,7 @@ fn line(progress: Progress, last: &mut Last, now: Instant) -> String {
             failed,
             ..
         } => {
-            let since = now.duration_since(last.at).as_secs_f64().max(1e-3);
-            let rate = acked.saturating_sub(last.acked) as f64 / since;
-            *last = Last { at: now, acked };
+            let rate = last.rate(acked, now);
             let left = of.saturating_sub(elapsed).as_secs_f64();
             format!("{acked} acknowledged, {failed} failed, {rate:.0}/s, {left:.0} s left")
         }
@@ -109,10 +157,11 @@ mod tests {
     #[test]
     fn a_line_has_the_rate_since_the_last_and_the_time_left() {
         let start = clock::now();
-        let mut last = Last {
-            at: start,
-            acked: 0,
-        };
+        let mut last = Last::at(start);
+        let keys = |made| Progress::Preparing { made, of: 100 };
+        let made = line(keys(40), &mut last, start + Duration::from_secs(4));
+        assert_eq!(made, "40 of 100 keys created, 10/s, 6 s left");
+        let mut last = Last::at(start);
         let running = |elapsed, acked| Progress::Running {
             elapsed: Duration::from_secs(elapsed),
             of: Duration::from_secs(30),
@@ -120,6 +169,9 @@ mod tests {
             failed: 2,
             in_flight: 8,
         };
+        assert!(!last.turn_to(keys(1), start));
+        assert!(last.turn_to(running(0, 0), start));
+        assert!(!last.turn_to(running(1, 10), start));
         let first = line(running(5, 500), &mut last, start + Duration::from_secs(5));
         assert_eq!(first, "500 acknowledged, 2 failed, 100/s, 25 s left");
         let second = line(

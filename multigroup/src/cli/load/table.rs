@@ -30,13 +30,8 @@ pub(in crate::cli) fn write(
     if pooled.errors_total > 0 {
         let kinds = pooled
             .errors
-            .by_name()
-            .into_iter()
-            .filter(|(_, count)| *count > 0);
-        let kinds: Vec<_> = kinds
-            .map(|(kind, count)| format!("{kind} {count}"))
-            .collect();
-        writeln!(out, "failures      {}", kinds.join(", "))?;
+            .in_words(|kind, count| format!("{kind} {count}"));
+        writeln!(out, "failures      {kinds}")?;
     }
     writeln!(out, "latency       {}", latencies(pooled))?;
     if report.windows.len() > 1 {

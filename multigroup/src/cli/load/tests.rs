@@ -201,7 +201,7 @@ fn what_can_t_be_a_load_is_bad_usage() {
     let endpoint = cluster.node.endpoint.to_string();
     let with = |more: &[&'static str]| [&["load", "--dir", "DIR"], more].concat();
     let cases = [
-        (vec!["load"], "--dir <DIR>"),
+        (vec!["load"], "<--dir <DIR>|--endpoints <HOST:PORT>>"),
         (with(&["--endpoints", "127.0.0.1:1"]), "cannot be used with"),
         (
             vec!["load", "--endpoints", "nowhere"],

@@ -101,6 +101,15 @@ pub(super) fn write(status: &Status, out: &mut dyn Write) -> io::Result<()> {
         .try_for_each(|peer| write_peer(peer, out))
 }
 
+/// Frames outstanding of those that may be. Bulk counts bytes, and without a session there is no
+/// window.
+fn window(peer: &PeerStatus) -> String {
+    if peer.window == 0 {
+        return "-".to_owned();
+    }
+    format!("{} of {}", peer.outstanding, peer.window)
+}
+
 fn write_peer(peer: &PeerStatus, out: &mut dyn Write) -> io::Result<()> {
     let state = match peer.state {
         LaneState::Down => "DOWN",
@@ -119,7 +128,7 @@ fn write_peer(peer: &PeerStatus, out: &mut dyn Write) -> io::Result<()> {
         peer.peer,
         peer.lane,
         state,
-        format!("{} of {}", peer.outstanding, peer.window),
+        window(peer),
         peer.frames_started,
         peer.frames_replied,
         failed,

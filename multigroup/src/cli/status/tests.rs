@@ -40,7 +40,8 @@ fn a_node_s_status_is_a_table_and_lane_by_lane() {
         "  commit wait  0 of 1024 outstanding; 0 enqueued, 0 inline, 0 expired\n",
         "  certificate  until 2027-01-02T03:04:05Z; revocation list 9 s old\n",
         "  2     control  up               3 of 16         413          11        87     315",
-        "  2     bulk     up  ",
+        // Its window counts bytes.
+        "  2     bulk     up                     -         413          11        87     315",
     ] {
         assert!(out.contains(line), "{line}\n{out}");
     }
@@ -79,6 +80,14 @@ fn a_node_that_can_t_be_reached_is_named() {
         err.contains("is the node running, and is this its admin port?"),
         "{err}"
     );
+}
+
+#[test]
+fn without_a_node_to_ask_both_ways_to_name_one_are_told() {
+    let err = failure(&["status"], Exit::Usage);
+    assert!(err.contains("<--dir <DIR>|--admin <URL>>"), "{err}");
+    let both = ["status", "--dir", "d", "--admin", "http://127.0.0.1:1"];
+    assert!(failure(&both, Exit::Usage).contains("cannot be used with"));
 }
 
 #[test]

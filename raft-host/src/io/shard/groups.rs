@@ -86,6 +86,7 @@ pub(in crate::io) fn specify(
         && expected != applied.term
     {
         return Err(OpenError::AppliedOtherTerm {
+            group,
             applied: applied.index,
             expected,
             got: applied.term,

@@ -387,11 +387,16 @@ fn the_stored_commit_is_clamped_at_open() {
 #[test]
 fn a_state_machine_that_does_not_fit_its_log_is_refused() {
     let logger = silent_logger();
+    let group = opening(&[1, 2, 3], 4).group;
     let beyond = Replica::open(log_of(3, 1, 3), &opening(&[1, 2, 3], 4), &logger);
     let (applied, last) = (Index::new(4), Index::new(3));
     assert_eq!(
         beyond.err(),
-        Some(OpenError::AppliedBeyondLog { applied, last })
+        Some(OpenError::AppliedBeyondLog {
+            group,
+            applied,
+            last
+        })
     );
     let log = log_of(0, 1, 3);
     log.0.borrow_mut().compacted = (Index::new(5), Term::new(1));
@@ -399,7 +404,11 @@ fn a_state_machine_that_does_not_fit_its_log_is_refused() {
     let compacted = Index::new(5);
     assert_eq!(
         before.err(),
-        Some(OpenError::AppliedBeforeLog { applied, compacted })
+        Some(OpenError::AppliedBeforeLog {
+            group,
+            applied,
+            compacted
+        })
     );
 }
 
