@@ -7,15 +7,18 @@
 //! run: a run that fails fails its bench.
 
 pub mod arguments;
+pub mod cluster;
 pub mod cores;
 pub mod end;
 pub mod fleet;
 pub mod lane;
 pub mod meter;
 pub mod plot;
+pub mod processes;
 pub mod raw;
 pub mod relay;
 pub mod report;
+pub mod syncs;
 
 /// Why a bench failed, for the person who started it.
 pub type Fault = Box<dyn std::error::Error + Send + Sync>;

@@ -65,6 +65,12 @@ impl ThreadMeter {
         })
     }
 
+    /// Of the thread whose folder in `/proc` this is.
+    #[must_use]
+    pub const fn at(folder: PathBuf) -> Self {
+        Self { folder }
+    }
+
     /// Reads it.
     ///
     /// # Errors

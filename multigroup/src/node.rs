@@ -227,10 +227,11 @@ impl Starting {
         };
         let failure = host.failure();
         let peer = host.local_addr().unwrap_or(peer);
+        let io_runtime = host.io_runtime();
         let (handler, archive) = self.begin(host, client_at);
         let (tell_clients, clients_told) = watch::channel(false);
         let space = self.config.space();
-        let clients = tokio::spawn(resp::serve(client, handler, space, clients_told));
+        let clients = io_runtime.spawn(resp::serve(client, handler, space, clients_told));
         listening(&Listening {
             node: self.config.node(),
             cluster: self.config.raw().cluster.clone(),

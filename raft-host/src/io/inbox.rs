@@ -7,15 +7,18 @@
 //! by the peers, and of the log's progress only the newest is kept.
 //!
 //! - X1: what was accepted is taken once, in order per kind, or given back by `close`.
-//! - X2: after a loud put the shard's thread isn't asleep; a quiet one may wait for its next tick.
+//! - X2: after a loud put the shard is awake or will be; a quiet one may wait for its next tick.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::future::{Future as _, poll_fn};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use bytes::Bytes;
-use transport::io::clock;
+use tokio::time::Sleep;
 
 use super::inbound::FrameAnswer;
 use super::requests::Request;
@@ -115,14 +118,26 @@ struct State {
     closed: bool,
     /// Callers are refused; the rest goes on.
     draining: bool,
-    awake: bool,
+    /// Whoever waits for work; taken by the first who brings some.
+    waiting: Option<Waker>,
+}
+
+impl State {
+    fn take_all(&mut self) -> Work {
+        let mut work = std::mem::take(&mut self.work);
+        if work.notes.is_empty() {
+            work.notes = std::mem::take(&mut self.quiet);
+        } else {
+            work.notes.append(&mut self.quiet);
+        }
+        work
+    }
 }
 
 /// The inbox of one shard.
 #[derive(Debug)]
 pub(super) struct Inbox {
     state: Mutex<State>,
-    filled: Condvar,
     /// The shard waits for room to send: it wants to know of every end at once.
     wants_room: AtomicBool,
 }
@@ -145,15 +160,16 @@ impl Inbox {
     pub(super) fn new() -> Self {
         Self {
             state: Mutex::default(),
-            filled: Condvar::new(),
             wants_room: AtomicBool::new(false),
         }
     }
 
-    fn wake(&self, mut state: MutexGuard<'_, State>) {
-        if !std::mem::replace(&mut state.awake, true) {
-            drop(state);
-            self.filled.notify_one();
+    /// Wakes whoever waits, once: the next who brings something finds nobody asleep.
+    fn wake(mut state: MutexGuard<'_, State>) {
+        let waiting = state.waiting.take();
+        drop(state);
+        if let Some(waiting) = waiting {
+            waiting.wake();
         }
     }
 
@@ -170,7 +186,7 @@ impl Inbox {
         }
         state.frame_bytes[at] += cost;
         state.work.frames.push_back(part);
-        self.wake(state);
+        Self::wake(state);
         Ok(())
     }
 
@@ -194,7 +210,7 @@ impl Inbox {
             return Err((request, Some(waiting)));
         }
         state.work.requests.push_back(request);
-        self.wake(state);
+        Self::wake(state);
         Ok(())
     }
 
@@ -205,7 +221,7 @@ impl Inbox {
         if open {
             state.draining = true;
             state.work.requests.push_back(drain);
-            self.wake(state);
+            Self::wake(state);
         }
         open
     }
@@ -215,7 +231,7 @@ impl Inbox {
         let mut state = lock(&self.state);
         if !state.closed {
             state.work.notes.push_back(note);
-            self.wake(state);
+            Self::wake(state);
         }
     }
 
@@ -242,7 +258,7 @@ impl Inbox {
             let change = state.work.links.entry(peer).or_default();
             change.lost |= up.is_none();
             change.up = up;
-            self.wake(state);
+            Self::wake(state);
         }
     }
 
@@ -250,43 +266,45 @@ impl Inbox {
     pub(super) fn put_durable(&self, token: Token) {
         let mut state = lock(&self.state);
         state.work.durable = state.work.durable.max(Some(token));
-        self.wake(state);
+        Self::wake(state);
     }
 
     /// The log has stopped for good.
     pub(super) fn put_log_failure(&self, failure: LogFailure) {
         let mut state = lock(&self.state);
         state.work.log_failure = Some(failure);
-        self.wake(state);
+        Self::wake(state);
     }
 
     /// The shard is to end.
     pub(super) fn stop(&self) {
         let mut state = lock(&self.state);
         state.work.stop = true;
-        self.wake(state);
+        Self::wake(state);
     }
 
-    /// Waits for work until `until`, and takes all of it.
-    pub(super) fn take(&self, until: Instant) -> Work {
-        let mut state = lock(&self.state);
-        state.awake = false;
-        while state.work.is_empty() {
-            let left = until.saturating_duration_since(clock::now());
-            if left.is_zero() {
-                break;
+    /// Waits for work until `until`, and takes all of it. `alarm` is any timer of the waiting task,
+    /// kept from one call to the next.
+    ///
+    /// # Cancel safety
+    /// Nothing is taken by a call that doesn't return.
+    pub(super) async fn take(&self, mut alarm: Pin<&mut Sleep>, until: Instant) -> Work {
+        if alarm.deadline().into_std() != until {
+            alarm.as_mut().reset(until.into());
+        }
+        poll_fn(|context| {
+            let mut state = lock(&self.state);
+            if state.work.is_empty() && alarm.as_mut().poll(context).is_pending() {
+                match &mut state.waiting {
+                    Some(waiting) => waiting.clone_from(context.waker()),
+                    none => *none = Some(context.waker().clone()),
+                }
+                return Poll::Pending;
             }
-            let waited = self.filled.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        state.awake = true;
-        let mut work = std::mem::take(&mut state.work);
-        if work.notes.is_empty() {
-            work.notes = std::mem::take(&mut state.quiet);
-        } else {
-            work.notes.append(&mut state.quiet);
-        }
-        work
+            state.waiting = None;
+            Poll::Ready(state.take_all())
+        })
+        .await
     }
 
     /// Refuses everything from now on, and gives back what nobody took.

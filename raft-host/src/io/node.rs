@@ -6,14 +6,14 @@
 //!
 //! Dropping a host without `shut_down` skips the drain and the transport's farewell: what is
 //! unfinished ends `Unknown`, peers see their links break. It waits for its threads, so that the
-//! folder can be opened again right after.
+//! folder can be opened again right after; only on its own `io_runtime` it can't.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use transport::io::clock;
@@ -29,7 +29,7 @@ use super::links::Links;
 use super::machine::{MachineError, MachineFactory};
 use super::outbox::ControlOutbox;
 use super::requests::Request;
-use super::shard::{self, OpeningGroup, PeerEnd, ShardSetup, specify};
+use super::shard::{self, OpeningGroup, PeerEnd, ShardSetup, ShardThread, specify};
 use super::storage::{Storage, random_bits};
 use crate::config::{GroupConfig, HostConfig};
 use crate::error::{OpenError, Refusal};
@@ -87,7 +87,7 @@ pub struct Final {
 struct ShardEnd {
     inbox: Arc<Inbox>,
     stats: Arc<Mutex<ShardStats>>,
-    thread: Option<JoinHandle<()>>,
+    thread: ShardThread,
 }
 
 /// A running node. See the head of this file for how it starts and ends.
@@ -102,6 +102,7 @@ pub struct Host {
     transport: Option<Arc<Transport>>,
     failing: Arc<Failing>,
     tasks: JoinSet<()>,
+    ambient: Handle,
 }
 
 impl std::fmt::Debug for Host {
@@ -173,6 +174,7 @@ impl Host {
             transport: None,
             failing,
             tasks: JoinSet::new(),
+            ambient: Handle::current(),
         };
         // From here on dropping the host ends what has begun.
         let life = Life {
@@ -191,7 +193,7 @@ impl Host {
         life: Life,
         nodes: &[NodeId],
         inboxes: &[Arc<Inbox>],
-    ) -> Result<Vec<SyncSender<Vec<PeerEnd>>>, StartError> {
+    ) -> Result<Vec<oneshot::Sender<Vec<PeerEnd>>>, StartError> {
         let Opened {
             log,
             log_start,
@@ -204,7 +206,7 @@ impl Host {
         for (((inbox, groups), shard_log), number) in parts {
             let shard = ShardId::new(number);
             let stats = Arc::new(Mutex::new(ShardStats::new(shard)));
-            let (peers, peers_of_shard) = sync_channel(1);
+            let (peers, peers_of_shard) = oneshot::channel();
             let (result, opened) = sync_channel(1);
             let setup = ShardSetup {
                 identity: HostIdentity {
@@ -229,7 +231,7 @@ impl Host {
             self.shards.push(ShardEnd {
                 inbox: Arc::clone(inbox),
                 stats,
-                thread: Some(thread.map_err(StartError::Thread)?),
+                thread: thread.map_err(StartError::Thread)?,
             });
             ends.push(peers);
             results.push(opened);
@@ -243,7 +245,7 @@ impl Host {
 
     async fn connect(
         &mut self,
-        waiting: Vec<SyncSender<Vec<PeerEnd>>>,
+        waiting: Vec<oneshot::Sender<Vec<PeerEnd>>>,
         links: transport::Config,
         credentials: Credentials,
         life: Life,
@@ -270,7 +272,9 @@ impl Host {
             answers: Arc::clone(&answers),
             life,
         };
-        let transport = Transport::start(links, credentials, Arc::new(receiver)).await?;
+        let starting = Transport::start(links, credentials, Arc::new(receiver));
+        let starting = self.io_runtime().spawn(starting).await;
+        let transport = starting.map_err(|_| StartError::Panicked)??;
         let transport = Arc::new(transport);
         self.transport = Some(Arc::clone(&transport));
         let events = transport.subscribe();
@@ -314,6 +318,18 @@ impl Host {
         self.transport
             .as_ref()
             .map(|transport| transport.local_addr())
+    }
+
+    /// Where tasks that talk to this host at every turn run best, such as a front that takes its
+    /// clients' commands: on the thread of a node's only shard, else on the runtime that the host was
+    /// started on (ADR 0024). The host's links run there too, so these tasks must not block. They end
+    /// with the host at the latest.
+    #[must_use]
+    pub fn io_runtime(&self) -> Handle {
+        match &self.shards[..] {
+            [only] => only.thread.runtime().clone(),
+            _ => self.ambient.clone(),
+        }
     }
 
     /// A group, whether this node has it or not: what is asked of one it hasn't is refused.
@@ -410,7 +426,7 @@ impl Host {
         let transport = self.transport.take();
         self.tasks.shutdown().await;
         let stopped = tokio::task::spawn_blocking(move || {
-            self.stop_threads();
+            self.stop_parts();
             self
         })
         .await;
@@ -428,20 +444,24 @@ impl Host {
         }
     }
 
-    fn stop_threads(&mut self) {
+    /// Ends the shards, the apply workers and the log; the shards' threads go on for what else
+    /// runs on them.
+    fn stop_parts(&mut self) {
         for shard in &self.shards {
             shard.inbox.stop();
         }
-        for shard in &mut self.shards {
-            if let Some(thread) = shard.thread.take()
-                && thread.join().is_err()
-            {
-                tracing::error!("a shard's thread panicked at its end");
-            }
+        for shard in &self.shards {
+            shard.thread.wait_ended();
         }
         self.pool.stop();
         if let Some(log) = self.log.take() {
             log.close();
+        }
+    }
+
+    fn join_threads(&mut self) {
+        for shard in &mut self.shards {
+            shard.thread.join();
         }
     }
 }
@@ -466,7 +486,14 @@ pub enum CreateError {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        self.stop_threads();
+        if self.shards.iter().any(|shard| shard.thread.is_current()) {
+            // Waiting here would be for ever: they are told, and end by themselves.
+            tracing::warn!("a host was dropped on its own io runtime; its end isn't waited for");
+            self.shards.iter().for_each(|shard| shard.inbox.stop());
+            return;
+        }
+        self.stop_parts();
+        self.join_threads();
     }
 }
 

@@ -6,14 +6,19 @@
 //! Leaves to others: every decision of the protocol (`proto/host.rs`), syncing (`log`), running
 //! state machines (`apply.rs`), carrying frames (`outbox.rs` and the transport).
 //!
+//! The thread is an event loop: the shard is its first task, and what is spawned on
+//! [`ShardThread::runtime`] runs between the shard's turns. A node's only shard carries the links
+//! and the clients so, and nothing that concerns them has to wake another thread (ADR 0024).
+//!
 //! - S1: it never waits but for its inbox: room is reserved at once or not at all, and what has
 //!   no room stays in the core until some comes back (safety 17).
 //! - S2: a group's writes reach the log in the core's order, also those it had no room for.
 //! - S3: every request ends with one answer, also when the shard stops.
 //! - S4: ticks are never made up: the core is told the time once a turn, whatever it has become.
 //!
-//! Started by the host, ended by `Inbox::stop` or a failure of the log. If it panics, the node
-//! stops: its callers are told that the fate of what they proposed is unknown.
+//! Started by the host; the shard ends by `Inbox::stop` or a failure of the log, its thread with
+//! [`ShardThread::join`]. If the shard panics, the node stops: its callers are told that the fate of
+//! what they proposed is unknown. A panic of another task on the thread ends that task.
 
 mod frames;
 mod groups;
@@ -21,14 +26,18 @@ mod serve;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::rc::Rc;
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot::Sender;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot::{self, Sender};
+use tokio::time::sleep_until;
 use transport::io::clock;
 
 pub(super) use self::groups::specify;
@@ -119,16 +128,59 @@ struct Shard {
     publish_at: Instant,
 }
 
+/// A shard's thread, from outside.
+pub(super) struct ShardThread {
+    runtime: Handle,
+    /// What else runs on the thread runs until this is dropped.
+    lasting: Option<Sender<Infallible>>,
+    thread: Option<JoinHandle<()>>,
+    /// Locked because a receiver alone can't be shared; one thread waits.
+    ended: Mutex<Receiver<Infallible>>,
+}
+
+impl ShardThread {
+    /// What is spawned on it runs on the shard's thread, between the shard's turns.
+    pub(super) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// Whether the caller runs on this thread, and so must not wait for it.
+    pub(super) fn is_current(&self) -> bool {
+        let own = self.thread.as_ref().map(|thread| thread.thread().id());
+        own == Some(std::thread::current().id())
+    }
+
+    /// Waits until the shard has ended. What else runs on its thread goes on.
+    pub(super) fn wait_ended(&self) {
+        // It never sends anything.
+        let _ = lock(&self.ended).recv();
+    }
+
+    /// Ends what else runs on the thread, and waits for the thread.
+    pub(super) fn join(&mut self) {
+        drop(self.lasting.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("a shard's thread panicked at its end");
+        }
+    }
+}
+
 /// Starts a shard's thread. The groups' openings are told through `opened`; the links are handed
 /// over through `peers` once the transport runs.
 pub(super) fn start(
     setup: ShardSetup,
     opened: SyncSender<Result<(), OpenError>>,
-    peers: std::sync::mpsc::Receiver<Vec<PeerEnd>>,
-) -> std::io::Result<JoinHandle<()>> {
+    peers: oneshot::Receiver<Vec<PeerEnd>>,
+) -> std::io::Result<ShardThread> {
     let (inbox, failing) = (Arc::clone(&setup.inbox), Arc::clone(&setup.failing));
     let shard = setup.identity.shard;
-    let run = move || {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    let (lasting, last) = oneshot::channel();
+    let (end, ended) = sync_channel(0);
+    let run = move || async move {
         let mut shard = match Shard::open(setup) {
             Ok(shard) => shard,
             Err(error) => {
@@ -138,20 +190,29 @@ pub(super) fn start(
             }
         };
         let _ = opened.send(Ok(()));
-        if let Ok(peers) = peers.recv() {
+        if let Ok(peers) = peers.await {
             shard.connect(peers);
-            shard.run();
+            shard.run().await;
         }
     };
-    std::thread::Builder::new()
+    let thread = std::thread::Builder::new()
         .name(format!("raft-shard-{shard}"))
         .spawn(move || {
-            if catch_unwind(AssertUnwindSafe(run)).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| runtime.block_on(run()))).is_err() {
                 failing.fail(HostFailure::ShardPanicked { shard });
             }
             // What still waits is dropped, which tells its callers.
             drop(inbox.close());
-        })
+            drop(end);
+            // Nothing is ever sent: its sender is dropped.
+            let _ = runtime.block_on(last);
+        })?;
+    Ok(ShardThread {
+        runtime: handle,
+        lasting: Some(lasting),
+        thread: Some(thread),
+        ended: Mutex::new(ended),
+    })
 }
 
 impl Shard {
@@ -205,9 +266,11 @@ impl Shard {
         }
     }
 
-    fn run(mut self) {
+    async fn run(mut self) {
+        let inbox = Arc::clone(&self.inbox);
+        let mut alarm = pin!(sleep_until(self.wake_at().into()));
         let ended = loop {
-            let work = self.inbox.take(self.wake_at());
+            let work = inbox.take(alarm.as_mut(), self.wake_at()).await;
             if work.stop {
                 self.refuse(work);
                 break Ended::Stopped;

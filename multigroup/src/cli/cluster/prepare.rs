@@ -18,7 +18,9 @@ use crate::cli::durable::{self, Readers};
 use crate::cli::failure::Failure;
 use crate::cli::load::configs_of;
 use crate::cluster::ClusterFolder;
-use crate::config::{Config, ConfigSet, HostPort, RawArchive, RawConfig, RawListen, RawTls};
+use crate::config::{
+    Config, ConfigSet, HostPort, RawArchive, RawConfig, RawHost, RawListen, RawTls,
+};
 use crate::limits::NODES_MAX;
 
 /// What is made where nothing is said.
@@ -300,7 +302,9 @@ fn fresh(folder: &ClusterFolder, wanted: &Wanted) -> Result<Vec<RawConfig>, Fail
                 tls: tls(node),
                 transport: Default::default(),
                 raft: Default::default(),
-                host: Default::default(),
+                host: RawHost {
+                    shards: shards_of(nodes),
+                },
                 commit_wait: Default::default(),
                 log: Default::default(),
                 archive: archive(folder, wanted.archive)?,
@@ -310,6 +314,14 @@ fn fresh(folder: &ClusterFolder, wanted: &Wanted) -> Result<Vec<RawConfig>, Fail
             Ok(raw)
         })
         .collect()
+}
+
+/// Shards of each of these nodes, which share the machine: its cores by their number, and one at
+/// least (ADR 0024).
+fn shards_of(nodes: u64) -> u32 {
+    let cores = RawHost::default().shards;
+    let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
+    (cores / nodes).max(1)
 }
 
 /// The archive of a new cluster: beside its nodes' folders, by an absolute path, since each node
