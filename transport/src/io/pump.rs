@@ -93,13 +93,16 @@ async fn drive(
         let now = clock::now();
         core.take_mail(now)?;
         core.handle_timeout(now)?;
-        let drain_until = match &*wish.borrow_and_update() {
+        // A copy: while the wish is borrowed nobody can write it, and whoever wants to may hold what
+        // `is_idle` waits for.
+        let wanted = wish.borrow_and_update().clone();
+        let drain_until = match wanted {
             Wish::Run => None,
-            Wish::Drain(until) if *until <= now || core.is_idle() => {
+            Wish::Drain(until) if until <= now || core.is_idle() => {
                 return Err(SessionEnd::ShutDown);
             }
-            Wish::Drain(until) => Some(*until),
-            Wish::End(end) => return Err(end.clone()),
+            Wish::Drain(until) => Some(until),
+            Wish::End(end) => return Err(end),
         };
         let mut room_left = transmit_and_step(pipe, core, now)?;
         flush(pipe, core)?;
