@@ -241,6 +241,41 @@ async fn a_named_folder_stays_and_takes_another_demo() {
 }
 
 #[tokio::test]
+async fn a_fresh_folder_is_kept_if_asked_also_of_a_cluster_of_one() {
+    let stage = Stage::new().await;
+    let report = stage
+        .run(&[
+            "--keep",
+            "--nodes",
+            "1",
+            "--seconds",
+            "0.2",
+            "--no-archive",
+            "--json",
+            "-",
+        ])
+        .await;
+    let value = json(&report);
+    assert_eq!((&value["ok"], &value["nodes"]), (&true.into(), &1.into()));
+    assert_eq!(value["verify"]["replicas"], GROUPS);
+    assert_eq!(
+        (&value["archive"], &value["verify"]["archive_positions"]),
+        (&false.into(), &0.into())
+    );
+    let kept = stage.fresh();
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    let dir = kept[0].display().to_string();
+    let name = kept[0]
+        .file_name()
+        .and_then(|name| name.to_str())
+        .expect("a name");
+    assert!(report.stderr.contains(name), "{}", report.stderr);
+    let offline = ["verify", "--offline", "--dir", &dir];
+    let ended = run(MULTIGROUP, stage.path(), &offline).await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+}
+
+#[tokio::test]
 async fn a_demo_that_can_not_begin_says_why_and_leaves_nothing() {
     let stage = Stage::new().await;
     let unknown = stage.run(&["--config-set", "log.sink=1"]).await;

@@ -162,9 +162,9 @@ impl PeerStatus {
         self.frames_started == self.ended() + self.live()
     }
 
-    /// What was counted since an earlier look at the same lane. What stands at a moment (state,
-    /// session, what is outstanding or held) is this look's, and so are the distributions, which
-    /// cover the node's lifetime: quantiles have no differences.
+    /// What was counted since an earlier look at the same lane, the distributions of delays too. What
+    /// stands at a moment (state, session, what is outstanding or held) is this look's, and so is the
+    /// window's occupancy, of which only the node's lifetime is known.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut since = self.clone();
@@ -189,14 +189,23 @@ impl PeerStatus {
         for (now, then) in counts {
             *now = now.saturating_sub(then);
         }
+        since.queue_delay_us = self.queue_delay_us.since(&earlier.queue_delay_us);
+        since.turnaround_us = self.turnaround_us.since(&earlier.turnaround_us);
         since
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use transport::proto::histogram::Distribution;
+
+    use super::super::status::DelayStatus;
     use super::super::tests::status;
     use super::*;
+
+    fn waits(sizes: &[(u64, u64)], sum: u64) -> DelayStatus {
+        Distribution::of(sizes.to_vec(), sum).into()
+    }
 
     fn stopped() -> Status {
         let mut status = status(false);
@@ -243,18 +252,22 @@ mod tests {
 
     #[test]
     fn what_happened_since_is_the_difference_of_counts_and_this_look_s_state() {
-        let earlier = stopped().peers.remove(0);
+        let mut earlier = stopped().peers.remove(0);
+        earlier.turnaround_us = waits(&[(8, 10), (9, 4)], 116);
         let mut now = earlier.clone();
         now.frames_started += 5;
         now.frames_replied += 4;
         now.frames_queued = 1;
         now.flushes.urgent += 3;
+        let more = [(8, 12), (9, 4), (200, 1)];
+        now.turnaround_us = waits(&more, 331);
         now.bytes_sent += 600;
         let since = now.since(&earlier);
         assert_eq!((since.frames_started, since.frames_replied), (5, 4));
         assert_eq!((since.frames_queued, since.flushes.urgent), (1, 3));
         assert_eq!((since.bytes_sent, since.frames_lost), (600, 0));
-        assert_eq!(since.queue_delay_us, now.queue_delay_us);
+        assert_eq!(since.queue_delay_us, DelayStatus::default());
+        assert_eq!(since.turnaround_us, waits(&[(8, 2), (200, 1)], 215));
         assert!(since.is_exact());
     }
 }

@@ -53,8 +53,8 @@ pub fn lane_status(lane: &io::LaneStatus) -> PeerStatus {
         unused_items: account.unused.items,
         unused_bytes: account.unused.bytes,
         bytes_sent: stats.bytes_begun,
-        queue_delay_us: delay(lane.queue_delay),
-        turnaround_us: delay(lane.turnaround),
+        queue_delay_us: lane.queue_delay.clone().into(),
+        turnaround_us: lane.turnaround.clone().into(),
         window_occupancy: OccupancyStatus {
             mean_hundredths: lane.occupancy.mean_hundredths,
             p50: lane.occupancy.p50,
@@ -75,9 +75,22 @@ fn whole(number: u128) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
 
-const fn delay(distribution: Distribution) -> DelayStatus {
-    DelayStatus {
-        mean: distribution.mean_micros,
-        p99: distribution.p99_micros,
+impl From<Distribution> for DelayStatus {
+    fn from(distribution: Distribution) -> Self {
+        Self {
+            mean: distribution.mean_micros,
+            p99: distribution.p99_micros,
+            sum: distribution.sum_micros,
+            sizes: distribution.sizes,
+        }
+    }
+}
+
+impl DelayStatus {
+    /// What came since an earlier look at the same one.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let read = |it: &Self| Distribution::of(it.sizes.clone(), it.sum);
+        read(self).since(&read(earlier)).into()
     }
 }

@@ -273,12 +273,19 @@ pub struct PeerStatus {
 }
 
 /// A distribution of delays in microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DelayStatus {
     /// Its mean.
     pub mean: u64,
     /// 99 of 100 are no longer.
     pub p99: u64,
+    /// All of them together.
+    #[serde(default)]
+    pub sum: u64,
+    /// How many there are of each size, by its longest; by these the distribution between two looks
+    /// can be found.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sizes: Vec<(u64, u64)>,
 }
 
 /// A distribution of the number of outstanding frames.

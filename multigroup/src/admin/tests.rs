@@ -46,11 +46,13 @@ pub(crate) fn busy_lane(lane: Lane) -> LaneStatus {
     (stats.frames_begun, stats.frames_answered, stats.bytes_begun) = (21, 22, 23);
     let flushes = &mut stats.flushes;
     (flushes.slot_freed, flushes.urgent, flushes.frame_full) = (24, 25, 26);
-    let times = |from| Distribution {
+    let times = |from: u64| Distribution {
         count: 1000,
         mean_micros: from,
         p50_micros: from + 1,
         p99_micros: from + 2,
+        sum_micros: from * 1000,
+        sizes: vec![(from, 1000)],
     };
     LaneStatus {
         peer: PeerId::new(2).unwrap(),

@@ -45,7 +45,7 @@ pub struct Histogram {
 }
 
 /// What a distribution comes to, in whole microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Distribution {
     /// How many were recorded.
     pub count: u64,
@@ -55,6 +55,51 @@ pub struct Distribution {
     pub p50_micros: u64,
     /// Ninety-nine of a hundred were no longer.
     pub p99_micros: u64,
+    /// All of them together.
+    pub sum_micros: u64,
+    /// How many there were of each size, by the largest microseconds of that size, ascending; a size
+    /// that there was none of is left out.
+    pub sizes: Vec<(u64, u64)>,
+}
+
+impl Distribution {
+    /// What so many of each size come to; the sizes ascend.
+    #[must_use]
+    pub fn of(sizes: Vec<(u64, u64)>, sum_micros: u64) -> Self {
+        let count: u64 = sizes.iter().map(|(_, count)| count).sum();
+        let at_rank = |rank: u64| {
+            let mut seen = 0;
+            let found = sizes.iter().find(|(_, count)| {
+                seen += count;
+                seen >= rank
+            });
+            found.map_or(0, |(top, _)| *top)
+        };
+        let Some(mean_micros) = sum_micros.checked_div(count) else {
+            return Self::default();
+        };
+        Self {
+            count,
+            mean_micros,
+            p50_micros: at_rank(count.div_ceil(2)),
+            p99_micros: at_rank(count - count / 100),
+            sum_micros,
+            sizes,
+        }
+    }
+
+    /// What was recorded since an earlier reading of the same histogram.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let before = |top: u64| {
+            let at = earlier.sizes.binary_search_by_key(&top, |(top, _)| *top);
+            at.map_or(0, |at| earlier.sizes[at].1)
+        };
+        let sizes = self.sizes.iter();
+        let sizes = sizes.map(|(top, count)| (*top, count.saturating_sub(before(*top))));
+        let sizes = sizes.filter(|(_, count)| *count > 0).collect();
+        Self::of(sizes, self.sum_micros.saturating_sub(earlier.sum_micros))
+    }
 }
 
 impl fmt::Debug for Histogram {
@@ -84,29 +129,10 @@ impl Histogram {
     /// What it has come to.
     #[must_use]
     pub fn read(&self) -> Distribution {
-        let counts: Vec<u64> = self
-            .buckets
-            .iter()
-            .map(|count| count.load(Ordering::Relaxed))
-            .collect();
-        let count: u64 = counts.iter().sum();
-        let at_rank = |rank: u64| {
-            let mut seen = 0;
-            let found = counts.iter().position(|count| {
-                seen += count;
-                seen >= rank
-            });
-            found.map_or(0, top_of)
-        };
-        let Some(mean_micros) = self.sum_micros.load(Ordering::Relaxed).checked_div(count) else {
-            return Distribution::default();
-        };
-        Distribution {
-            count,
-            mean_micros,
-            p50_micros: at_rank(count.div_ceil(2)),
-            p99_micros: at_rank(count - count / 100),
-        }
+        let sizes = self.buckets.iter().enumerate();
+        let sizes = sizes.map(|(at, count)| (top_of(at), count.load(Ordering::Relaxed)));
+        let sizes = sizes.filter(|(_, count)| *count > 0).collect();
+        Distribution::of(sizes, self.sum_micros.load(Ordering::Relaxed))
     }
 }
 
@@ -137,5 +163,24 @@ mod tests {
         assert_eq!((reading.count, reading.mean_micros), (100, 50));
         assert!((50..=53).contains(&reading.p50_micros), "{reading:?}");
         assert!((99..=105).contains(&reading.p99_micros), "{reading:?}");
+    }
+
+    #[test]
+    fn two_readings_give_what_came_between_them() {
+        let histogram = Histogram::default();
+        for micros in 1..=100 {
+            histogram.record(Duration::from_micros(micros));
+        }
+        let before = histogram.read();
+        assert_eq!(before.since(&before), Distribution::default());
+        assert_eq!(before.since(&Distribution::default()), before);
+        for _ in 0..200 {
+            histogram.record(Duration::from_micros(7));
+        }
+        histogram.record(Duration::from_micros(5000));
+        let since = histogram.read().since(&before);
+        assert_eq!((since.count, since.sum_micros), (201, 200 * 7 + 5000));
+        assert_eq!((since.p50_micros, since.p99_micros), (7, 7));
+        assert_eq!(since.sizes.len(), 2);
     }
 }

@@ -57,10 +57,12 @@ pub(super) fn lanes_since(before: &[Option<Status>], after: &[Option<Status>]) -
         after.peers.iter().filter_map(move |lane| {
             let is_same = |one: &&PeerStatus| one.peer == lane.peer && one.lane == lane.lane;
             let earlier = before.peers.iter().find(is_same)?;
-            Some(LaneSince {
-                node: after.node,
-                lane: lane.since(earlier),
-            })
+            let mut lane = lane.since(earlier);
+            // They have served their purpose, and would be most of the text.
+            lane.queue_delay_us.sizes.clear();
+            lane.turnaround_us.sizes.clear();
+            let node = after.node;
+            Some(LaneSince { node, lane })
         })
     })
     .collect()
