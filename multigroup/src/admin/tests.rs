@@ -354,10 +354,10 @@ fn a_lane_s_account_is_as_exact_in_the_status_as_in_the_transport() {
 
 #[test]
 fn a_lane_s_window_and_times_are_those_of_the_transport() {
-    let status = lane_status(&busy_lane(Lane::Bulk));
+    let status = lane_status(&busy_lane(Lane::Control));
     assert_eq!(
         (status.peer, status.lane.as_str(), status.state),
-        (2, "bulk", LaneState::Up)
+        (2, "control", LaneState::Up)
     );
     assert_eq!((status.window, status.outstanding), (16, 3));
     assert_eq!(status.session.as_deref(), Some("0000000000000abc"));
