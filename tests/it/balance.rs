@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use multigroup::admin::{AdminUrl, HandoverStatus, Status, fetch};
 use tests::cluster::{Cluster, NODES};
 
@@ -12,14 +13,20 @@ const GROUPS: u32 = 150;
 const SHARE: u64 = GROUPS as u64 / NODES;
 const WRITERS: usize = 8;
 
-async fn status(cluster: &Cluster, node: u64) -> Status {
+/// What a node answers on its admin port.
+pub(crate) async fn ask(cluster: &Cluster, node: u64, path: &str) -> Bytes {
     let url: AdminUrl = cluster.admin(node).parse().expect("a URL");
-    let body = fetch(&url, "/status", Duration::from_secs(30)).await;
-    serde_json::from_slice(&body.expect("an answer")).expect("a status")
+    let body = fetch(&url, path, Duration::from_secs(30)).await;
+    body.expect("an answer")
+}
+
+pub(crate) async fn status(cluster: &Cluster, node: u64) -> Status {
+    let body = ask(cluster, node, "/status").await;
+    serde_json::from_slice(&body).expect("a status")
 }
 
 /// Waits until a node leads between `least` and `most` groups.
-async fn until_leading(cluster: &Cluster, node: u64, least: u64, most: u64) {
+pub(crate) async fn until_leading(cluster: &Cluster, node: u64, least: u64, most: u64) {
     let leads = async {
         loop {
             let groups = status(cluster, node).await.groups;

@@ -23,5 +23,6 @@ mod rogue;
 mod running_load;
 mod sessions;
 mod strangers;
+mod ten_kills;
 mod verify;
 mod window;

@@ -9,6 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use multigroup::admin::{LaneState, Status};
 use multigroup::cluster::{ClusterFolder, Found, NodeProcess, NodeSignal, find, scan};
@@ -16,7 +17,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::process::{Finished, run};
+use crate::process::{Finished, run, run_within};
 
 /// The first port that is tried, and how many blocks there are above it.
 const FIRST_PORT: u16 = 10_000;
@@ -170,6 +171,18 @@ impl Cluster {
     pub async fn json(&self, arguments: &[&str]) -> Value {
         let text = self.done(&[arguments, &["--json", "-"]].concat()).await;
         serde_json::from_str(&text).expect("JSON")
+    }
+
+    /// Compares all replicas, which at thousands of groups takes its time on a busy machine.
+    ///
+    /// # Panics
+    /// When they can't be compared, or something doesn't match.
+    pub async fn verify_within(&self, limit: Duration) -> Value {
+        let root = self.path().display().to_string();
+        let all = ["verify", "--json", "-", "--dir", &root];
+        let ended = run_within(limit, self.program, self.dir.path(), &all).await;
+        assert_eq!(ended.code, Some(0), "verify: {}", self.told(&ended));
+        serde_json::from_str(&ended.stdout).expect("JSON")
     }
 
     /// What a command printed, and the last lines of the nodes' logs, for a test that fails.

@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
+use raft_host::proto::wire::{self, BodyWriter, ConfChange};
 use transport::budget::{Amount, Budget, BudgetLimits, LaneAccount};
 use transport::id::{Label, Sequence, SessionId};
 use transport::limits::{HEADER_BYTES, HELLO_BODY_BYTES_MAX, TAG_BYTES};
@@ -29,12 +30,33 @@ use transport::{
 pub type Body = fn(Instant, &[u8]);
 
 /// Each target's name and body.
-pub const TARGETS: [(&str, Body); 4] = [
+pub const TARGETS: [(&str, Body); 5] = [
     ("deframer", deframer),
     ("hello", hello),
     ("fifo", fifo),
     ("replies", replies),
+    ("host_wire", host_wire),
 ];
+
+/// Bodies of the host, as a verified peer may send them: items or an error whatever the bytes, and
+/// items have one form only, so that what was read is written as the same bytes.
+///
+/// # Panics
+/// When one of these doesn't hold.
+pub fn host_wire(_now: Instant, input: &[u8]) {
+    let body = Bytes::copy_from_slice(input);
+    if let Ok((shard, items)) = wire::decode(body.clone()) {
+        let mut writer = BodyWriter::new(shard, usize::MAX);
+        for item in &items {
+            assert!(writer.try_push(item), "{item:?} has no room");
+        }
+        assert_eq!(writer.finish(), body, "another form of {items:?}");
+    }
+    // A change of the configuration lies in an entry, whose bytes nobody looks at on their way.
+    if let Ok(change) = ConfChange::decode(input) {
+        assert_eq!(ConfChange::decode(&change.encode()), Ok(change));
+    }
+}
 
 /// Longer than any session of a target.
 const LONG: Duration = Duration::from_secs(3600);

@@ -23,9 +23,17 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// # Panics
 /// When it takes longer.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, future).await {
+    within(PATIENCE, what, future).await
+}
+
+/// Waits so long for `future`.
+///
+/// # Panics
+/// When it takes longer.
+pub async fn within<T>(limit: Duration, what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(limit, future).await {
         Ok(output) => output,
-        Err(_) => panic!("waited {PATIENCE:?} for {what}"),
+        Err(_) => panic!("waited {limit:?} for {what}"),
     }
 }
 

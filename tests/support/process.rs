@@ -2,10 +2,11 @@
 
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
 use tokio::process::Command;
 
-use crate::soon;
+use crate::{PATIENCE, within};
 
 /// What a process left behind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,13 +24,28 @@ pub struct Finished {
 /// # Panics
 /// When it can't be started, or doesn't end in time.
 pub async fn run(program: &str, dir: &Path, arguments: &[&str]) -> Finished {
+    run_within(PATIENCE, program, dir, arguments).await
+}
+
+/// The same for one that may take so long.
+///
+/// # Panics
+/// When it can't be started, or doesn't end in time.
+pub async fn run_within(
+    limit: Duration,
+    program: &str,
+    dir: &Path,
+    arguments: &[&str],
+) -> Finished {
     let mut command = Command::new(program);
     command
         .current_dir(dir)
         .args(arguments)
         .stdin(Stdio::null())
         .kill_on_drop(true);
-    let output = soon(program, command.output()).await.expect("a process");
+    let output = within(limit, program, command.output())
+        .await
+        .expect("a process");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output in UTF-8");
     let (stdout, stderr) = (text(output.stdout), text(output.stderr));
     Finished {

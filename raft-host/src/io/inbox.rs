@@ -7,14 +7,14 @@
 //! by the peers, and of the log's progress only the newest is kept.
 //!
 //! - X1: what was accepted is taken once, in order per kind, or given back by `close`.
-//! - X2: after a loud put the shard is awake or will be; a quiet one may wait for its next tick.
+//! - X2: after a loud put the shard is awake or will be; a quiet one may wait for its next tick,
+//!   unless the shard has said that it waits for such, before or after.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::{Future as _, poll_fn};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::{Poll, Wake, Waker};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -94,6 +94,8 @@ pub(super) struct Work {
     pub(super) notes: VecDeque<Note>,
     pub(super) durable: Option<Token>,
     pub(super) log_failure: Option<LogFailure>,
+    /// There is room in the transport again, for which a call was refused.
+    pub(super) room: bool,
     pub(super) stop: bool,
 }
 
@@ -105,6 +107,7 @@ impl Work {
             && self.notes.is_empty()
             && self.durable.is_none()
             && self.log_failure.is_none()
+            && !self.room
             && !self.stop
     }
 }
@@ -118,6 +121,8 @@ struct State {
     closed: bool,
     /// Callers are refused; the rest goes on.
     draining: bool,
+    /// The shard waits for its own sends to end: it wants to know of every one at once.
+    wants_ends: bool,
     /// Whoever waits for work; taken by the first who brings some.
     waiting: Option<Waker>,
 }
@@ -138,8 +143,24 @@ impl State {
 #[derive(Debug)]
 pub(super) struct Inbox {
     state: Mutex<State>,
-    /// The shard waits for room to send: it wants to know of every end at once.
-    wants_room: AtomicBool,
+}
+
+/// Wakes a shard when there is room in the transport again.
+struct RoomAgain(Arc<Inbox>);
+
+impl Wake for RoomAgain {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.put_room();
+    }
+}
+
+/// What the transport is to wake when it has room for a shard.
+pub(super) fn room_waker(inbox: &Arc<Inbox>) -> Waker {
+    Arc::new(RoomAgain(Arc::clone(inbox))).into()
 }
 
 /// Why a frame wasn't taken.
@@ -160,7 +181,6 @@ impl Inbox {
     pub(super) fn new() -> Self {
         Self {
             state: Mutex::default(),
-            wants_room: AtomicBool::new(false),
         }
     }
 
@@ -235,20 +255,37 @@ impl Inbox {
         }
     }
 
-    /// Reports something that the shard may hear of with its next tick, unless it waits for room.
+    /// Reports something that the shard may hear of with its next tick, unless it waits for it.
     pub(super) fn put_quiet_note(&self, note: Note) {
-        if self.wants_room.load(Ordering::Acquire) {
-            return self.put_note(note);
-        }
         let mut state = lock(&self.state);
-        if !state.closed {
+        if state.closed {
+            return;
+        }
+        if state.wants_ends {
+            state.work.notes.push_back(note);
+            Self::wake(state);
+        } else {
             state.quiet.push_back(note);
         }
     }
 
-    /// Whether each end of a send is to wake the shard.
-    pub(super) fn set_wants_room(&self, wants: bool) {
-        self.wants_room.store(wants, Ordering::Release);
+    /// Whether each end of a send is to wake the shard. One that came while it hadn't said so counts.
+    pub(super) fn set_wants_ends(&self, wants: bool) {
+        let mut state = lock(&self.state);
+        state.wants_ends = wants;
+        if wants {
+            let mut quiet = std::mem::take(&mut state.quiet);
+            state.work.notes.append(&mut quiet);
+        }
+    }
+
+    /// The transport has room again.
+    fn put_room(&self) {
+        let mut state = lock(&self.state);
+        if !state.closed {
+            state.work.room = true;
+            Self::wake(state);
+        }
     }
 
     /// A link came or went.
@@ -313,5 +350,59 @@ impl Inbox {
         state.closed = true;
         state.quiet.clear();
         std::mem::take(&mut state.work)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use transport::io::clock;
+
+    use super::*;
+
+    const PEER: NodeId = NodeId::new(2);
+
+    fn loud(inbox: &Inbox) -> usize {
+        lock(&inbox.state).work.notes.len()
+    }
+
+    /// Before, the flag was looked at before the lock: an end that came between a shard's look at
+    /// what it may send and its word that it waits was told with the next tick.
+    #[test]
+    fn an_end_counts_whether_it_came_before_or_after_the_shard_said_that_it_waits() {
+        let inbox = Inbox::new();
+        inbox.put_quiet_note(Note::ControlTaken { peer: PEER });
+        assert_eq!(loud(&inbox), 0);
+        inbox.set_wants_ends(true);
+        assert_eq!(loud(&inbox), 1);
+        inbox.put_quiet_note(Note::ControlTaken { peer: PEER });
+        assert_eq!(loud(&inbox), 2);
+        inbox.set_wants_ends(false);
+        inbox.put_quiet_note(Note::ControlTaken { peer: PEER });
+        assert_eq!(loud(&inbox), 2);
+        assert_eq!(lock(&inbox.state).take_all().notes.len(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_sleeping_shard_is_woken_by_room() {
+        let inbox = Arc::new(Inbox::new());
+        let waker = room_waker(&inbox);
+        let shard = {
+            let inbox = Arc::clone(&inbox);
+            tokio::spawn(async move {
+                let until = clock::now() + Duration::from_secs(600);
+                let alarm = std::pin::pin!(tokio::time::sleep_until(until.into()));
+                inbox.take(alarm, until).await
+            })
+        };
+        while lock(&inbox.state).waiting.is_none() {
+            tokio::task::yield_now().await;
+        }
+        waker.wake_by_ref();
+        assert!(shard.await.unwrap().room);
+        waker.wake();
+        assert!(lock(&inbox.state).take_all().room);
+        assert!(!lock(&inbox.state).take_all().room, "told once");
     }
 }

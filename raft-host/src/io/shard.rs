@@ -32,6 +32,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
+use std::task::Waker;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -44,7 +45,7 @@ pub(super) use self::groups::specify;
 use self::groups::{GroupEnd, Roles};
 use super::apply::{ApplyQueue, GroupApply};
 use super::failure::{Failing, HostFailure};
-use super::inbox::{Inbox, Note, Work, lock};
+use super::inbox::{Inbox, Note, Work, lock, room_waker};
 use super::outbox::ControlOutbox;
 use super::requests::answer;
 use crate::config::RaftConfig;
@@ -122,6 +123,10 @@ struct Shard {
     proposals: HashMap<ProposalId, (Sender<ProposalOutcome>, bytes::Bytes)>,
     reads: HashMap<ReadId, Sender<Result<Index, ReadFailed>>>,
     next_id: u64,
+    /// What the transport wakes when there is room for bulk again.
+    room: Waker,
+    /// Whether it waits for ends of its own bulk frames.
+    wants_ends: bool,
     drain: Option<(Instant, Sender<usize>)>,
     stats: ShardStats,
     published: Arc<Mutex<ShardStats>>,
@@ -228,6 +233,8 @@ impl Shard {
             identity: setup.identity,
             election_timeout: setup.raft.election_timeout(),
             publish_interval: setup.raft.heartbeat_interval(),
+            room: room_waker(&setup.inbox),
+            wants_ends: false,
             inbox: setup.inbox,
             stores: Stores::new(setup.log),
             health: setup.health,

@@ -165,7 +165,7 @@ impl Shard {
     /// any, which may have made it want more.
     pub(super) fn fill(&mut self, now: Instant) -> bool {
         let mut asked = false;
-        let mut blocked = false;
+        let (mut blocked, mut full) = (false, false);
         let shard = usize::from(self.identity.shard.to_u16());
         for (node, peer) in &mut self.peers {
             if std::mem::take(&mut peer.control_waits) && peer.end.outbox.is_free(shard) {
@@ -184,10 +184,16 @@ impl Shard {
                     break;
                 }
                 let amount = Amount::new(1, BULK_BODY_BYTES_MAX as u64);
-                let mut room = match peer.end.lane.try_reserve(transport::Lane::Bulk, amount) {
+                let lane = transport::Lane::Bulk;
+                let reserved = peer.end.lane.try_reserve_or_wake(lane, amount, &self.room);
+                let mut room = match reserved {
                     Ok(room) => room,
                     Err(refused) => {
-                        blocked |= matches!(refused, ReserveRefused::Full { .. });
+                        // Where nobody more can be woken, the next turn looks again.
+                        full |= matches!(
+                            refused,
+                            ReserveRefused::Full { .. } | ReserveRefused::LineFull { .. }
+                        );
                         break;
                     }
                 };
@@ -203,8 +209,10 @@ impl Shard {
                 }
             }
         }
-        self.stats.bulk_blocked += u64::from(blocked);
-        self.inbox.set_wants_room(blocked);
+        self.stats.bulk_blocked += u64::from(blocked || full);
+        if blocked != std::mem::replace(&mut self.wants_ends, blocked) {
+            self.inbox.set_wants_ends(blocked);
+        }
         asked
     }
 }

@@ -1,0 +1,5 @@
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+    fuzz::bodies::host_wire(std::time::Instant::now(), input);
+});
