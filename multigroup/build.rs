@@ -14,7 +14,7 @@ fn main() {
     features.sort();
     // Cargo passes on the cfgs given by RUSTFLAGS, a bare one as an empty value.
     let mut cfgs = Vec::new();
-    for name in ["loom", "mutant"] {
+    for name in ["loom", "mutants"] {
         let Ok(values) = env::var(format!("CARGO_CFG_{}", name.to_ascii_uppercase())) else {
             continue;
         };

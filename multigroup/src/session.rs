@@ -336,6 +336,9 @@ impl Dedup {
         }
         if let Some(saved) = table.load(&identity.id)? {
             let same = saved.hash == *hash;
+            if transport::mutant!("retry_applied_twice") {
+                return Ok(Verdict::Execute);
+            }
             return Ok(if same {
                 Verdict::Known(saved)
             } else {

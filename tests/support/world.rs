@@ -100,6 +100,8 @@ pub struct World {
     attempts: BTreeMap<u64, Attempt>,
     /// The first outcome under each request id, encoded.
     outcomes: BTreeMap<multigroup::session::RequestId, bytes::Bytes>,
+    /// What was sent under each client's number.
+    sent: BTreeMap<(usize, u64), clients::Doing>,
     next_sync: u64,
     /// There are faults no more.
     mended: bool,
@@ -109,6 +111,8 @@ pub struct World {
     /// Requests of the recovery, by number, and those places that were answered.
     probes: BTreeMap<u64, (GroupId, usize)>,
     probed: BTreeSet<(GroupId, usize)>,
+    /// When a replica's role last changed.
+    role_changed: Nanos,
 }
 
 impl World {
@@ -145,12 +149,14 @@ impl World {
             safety: Safety::default(),
             attempts: BTreeMap::new(),
             outcomes: BTreeMap::new(),
+            sent: BTreeMap::new(),
             next_sync: 0,
             mended: false,
             resting: false,
             counts: Counts::default(),
             probes: BTreeMap::new(),
             probed: BTreeSet::new(),
+            role_changed: 0,
             dice,
             shape,
         };

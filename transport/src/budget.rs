@@ -497,10 +497,11 @@ impl LaneAccount {
     ) -> Result<Reservation, ReserveRefused> {
         let mut pool = lock(&self.pool);
         let mut taken = pool.try_take(self.at, amount);
-        #[cfg(mutant = "watch_looks_then_watches")]
-        let mut pool = {
+        let mut pool = if crate::mutant!("watch_looks_then_watches") {
             drop(pool);
             lock(&self.pool)
+        } else {
+            pool
         };
         // Dropped after the lock: a waker is foreign code.
         let mut old = None;
@@ -580,7 +581,7 @@ impl LaneAccount {
         let account = &mut pool.accounts[self.at];
         *account.stage_mut(stage) = account.stage_mut(stage).minus(Amount::new(1, bytes));
         account.counts.ended[how as usize] += 1;
-        if cfg!(mutant = "refill_grants_nobody") {
+        if crate::mutant!("refill_grants_nobody") {
             return Granted(Vec::new());
         }
         Granted(pool.grant())
@@ -595,7 +596,7 @@ impl LaneAccount {
             let account = &mut pool.accounts[self.at];
             for waiter in std::mem::take(&mut account.line) {
                 account.settled.insert(waiter.ticket, Err(why));
-                if !cfg!(mutant = "revocation_wakes_nobody") {
+                if !crate::mutant!("revocation_wakes_nobody") {
                     wakers.push(waiter.waker);
                 }
             }
@@ -739,7 +740,7 @@ impl Drop for Reserve {
         let mut pool = lock(&self.account.pool);
         let account = &mut pool.accounts[self.account.at];
         if let Some(Ok(amount)) = account.settled.remove(&ticket)
-            && !cfg!(mutant = "cancel_keeps_its_grant")
+            && !crate::mutant!("cancel_keeps_its_grant")
         {
             account.counts.unused = account.counts.unused.minus(amount);
         }

@@ -34,6 +34,8 @@ pub mod id;
 pub mod io;
 pub mod limits;
 pub mod mailbox;
+#[doc(hidden)]
+pub mod mutant;
 pub mod proto;
 pub mod receipt;
 mod reply_slot;

@@ -58,14 +58,15 @@ impl<T> Mailbox<T> {
     /// # Errors
     /// Gives it back if the mailbox is closed.
     pub fn push(&self, thing: T) -> Result<(), T> {
-        let mut inner = lock(&self.inner);
+        let inner = lock(&self.inner);
         if inner.closed {
             return Err(thing);
         }
-        #[cfg(mutant = "push_looks_then_pushes")]
-        let mut inner = {
+        let mut inner = if crate::mutant!("push_looks_then_pushes") {
             drop(inner);
             lock(&self.inner)
+        } else {
+            inner
         };
         inner.queue.push(thing);
         let waker = inner.waker.take();
@@ -97,14 +98,15 @@ impl<T> Mailbox<T> {
 
     /// Ready once there is something to drain, a nudge, or the mailbox is closed.
     pub fn poll_ready(&self, context: &mut Context<'_>) -> Poll<()> {
-        let mut inner = lock(&self.inner);
+        let inner = lock(&self.inner);
         if !inner.queue.is_empty() || inner.nudged || inner.closed {
             return Poll::Ready(());
         }
-        #[cfg(mutant = "mailbox_looks_then_sleeps")]
-        let mut inner = {
+        let mut inner = if crate::mutant!("mailbox_looks_then_sleeps") {
             drop(inner);
             lock(&self.inner)
+        } else {
+            inner
         };
         match &mut inner.waker {
             Some(waker) => waker.clone_from(context.waker()),

@@ -254,7 +254,7 @@ impl Item {
     /// The socket accepted the last byte of its frame.
     pub fn on_written(&self) {
         let mut cell = lock(&self.cell);
-        let live = cell.end.is_none() || cfg!(mutant = "written_after_the_end");
+        let live = cell.end.is_none() || crate::mutant!("written_after_the_end");
         if live && cell.stage == Stage::Writing {
             cell.stage = Stage::Written;
             self.account
@@ -273,14 +273,15 @@ impl Item {
     }
 
     fn end_if(&self, how: impl FnOnce(Stage) -> Option<Outcome>) -> bool {
-        let mut cell = lock(&self.cell);
+        let cell = lock(&self.cell);
         if cell.end.is_some() {
             return false;
         }
-        #[cfg(mutant = "end_looks_then_ends")]
-        let mut cell = {
+        let mut cell = if crate::mutant!("end_looks_then_ends") {
             drop(cell);
             lock(&self.cell)
+        } else {
+            cell
         };
         let Some(outcome) = how(cell.stage) else {
             return false;
@@ -352,14 +353,15 @@ impl Future for Receipt {
     type Output = Outcome;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        let mut cell = lock(&self.item.cell);
+        let cell = lock(&self.item.cell);
         if let Some(outcome) = &cell.end {
             return Poll::Ready(outcome.clone());
         }
-        #[cfg(mutant = "receipt_looks_then_sleeps")]
-        let mut cell = {
+        let mut cell = if crate::mutant!("receipt_looks_then_sleeps") {
             drop(cell);
             lock(&self.item.cell)
+        } else {
+            cell
         };
         match &mut cell.waker {
             Some(waker) => waker.clone_from(context.waker()),

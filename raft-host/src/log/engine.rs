@@ -549,14 +549,17 @@ impl Engine {
             .write_at(&self.sectors, offset)
             .map_err(io_failure("write", file.name()))?;
         // The deciding line of "ack after the sync": the mutant acks first.
-        #[cfg(not(mutant = "ack_before_sync"))]
-        self.sync(&file)?;
+        let ack_first = transport::mutant!("ack_before_sync");
+        if !ack_first {
+            self.sync(&file)?;
+        }
         self.note_written(plan)?;
         for (shard, token) in &plan.acks {
             ack(*shard, *token);
         }
-        #[cfg(mutant = "ack_before_sync")]
-        self.sync(&file)?;
+        if ack_first {
+            self.sync(&file)?;
+        }
         self.shared.sync_ended(began, (self.clock)(), self.number);
         self.shared
             .unsynced_bytes

@@ -20,10 +20,11 @@ use crate::id::{GroupId, Index};
 /// entries, and these by index; copies of one record are neighbours.
 fn order(records: &mut [Located]) {
     // The deciding line of "recovery by version": the mutant goes by place instead.
-    #[cfg(not(mutant = "recovery_by_position"))]
-    records.sort_by_key(|record| (record.version, entry_index(record), record.place));
-    #[cfg(mutant = "recovery_by_position")]
-    records.sort_by_key(|record| (record.place, entry_index(record), record.version));
+    if transport::mutant!("recovery_by_position") {
+        records.sort_by_key(|record| (record.place, entry_index(record), record.version));
+    } else {
+        records.sort_by_key(|record| (record.version, entry_index(record), record.place));
+    }
 }
 
 fn entry_index(record: &Located) -> Index {

@@ -384,8 +384,9 @@ impl LogDriver {
         };
         let step = self.engine.step(&mut |shard, token| {
             durable.insert(shard, token);
-            #[cfg(mutant = "ack_before_sync")]
-            tell(&mut durable);
+            if transport::mutant!("ack_before_sync") {
+                tell(&mut durable);
+            }
         });
         tell(&mut durable);
         match step {

@@ -30,7 +30,7 @@ impl Acks {
             self.order.push_back(group);
         }
         if let Some(last) = queue.back_mut()
-            && (last.header == message.header || cfg!(mutant = "acks_merged_by_index"))
+            && (last.header == message.header || transport::mutant!("acks_merged_by_index"))
             && let GroupBody::Ack { index, commit } = &mut last.body
             && let GroupBody::Ack {
                 index: newer,

@@ -124,7 +124,9 @@ impl<L: GroupLog> Replica<L> {
         conf_state.set_learners(opening.learners.iter().map(|id| id.to_u64()).collect());
         let mut hard_state = HardState::default();
         hard_state.set_term(stored.term.to_u64());
-        hard_state.set_vote(stored.vote.map_or(0, ReplicaId::to_u64));
+        if !transport::mutant!("vote_forgotten_at_restart") {
+            hard_state.set_vote(stored.vote.map_or(0, ReplicaId::to_u64));
+        }
         hard_state.set_commit(commit.to_u64());
         let view = LogView::new(
             log,
@@ -731,7 +733,7 @@ impl<L: GroupLog> Replica<L> {
 
     /// The line that C1 stands on: whether persisted messages may leave.
     fn may_leave(&self) -> bool {
-        if cfg!(mutant = "ack_before_stored") {
+        if transport::mutant!("ack_before_stored") {
             return true;
         }
         self.is_stored()

@@ -265,7 +265,7 @@ impl Seen {
     /// Notes a token, and says whether it is new.
     pub fn is_new(&mut self, token: u64) -> bool {
         if token <= self.floor || !self.tokens.insert(token) {
-            return cfg!(mutant = "forwarded_twice");
+            return transport::mutant!("forwarded_twice");
         }
         if self.tokens.len() > FORWARDS_REMEMBERED_MAX
             && let Some(oldest) = self.tokens.pop_first()

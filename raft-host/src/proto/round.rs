@@ -509,7 +509,7 @@ impl RoundsIn {
             Coverage::Full | Coverage::Partial => Covered::new(),
             Coverage::Since(base) => {
                 let (round, covered) = match self.base.take() {
-                    None if cfg!(mutant = "silence_without_base") => (base, Covered::new()),
+                    None if transport::mutant!("silence_without_base") => (base, Covered::new()),
                     held => held?,
                 };
                 if round != base {

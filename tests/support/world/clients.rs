@@ -194,6 +194,9 @@ impl Client {
     }
 
     /// Begins something.
+    ///
+    /// # Panics
+    /// Never: the id it makes is one.
     pub fn begin(&mut self, client: usize, now: Nanos, shape: &Shape, seen: &mut Histories) {
         let number = self.dice.below(shape.keys);
         let key = seen.key(number);

@@ -307,6 +307,19 @@ impl Disk {
         }
     }
 
+    /// What is durable of a group, and what may be: of writes that had waited for room it isn't known
+    /// here in which batches they went.
+    pub fn durable(&self, group: GroupId) -> impl Iterator<Item = &Shadow> {
+        let waited = self
+            .unsynced
+            .iter()
+            .filter_map(move |(_, of, step)| match step {
+                Step::State(state) if *of == group => Some(state),
+                Step::State(_) | Step::Change(_) => None,
+            });
+        self.shadow.get(&group).into_iter().chain(waited)
+    }
+
     /// The power goes and comes back.
     pub fn power_cycle(&mut self, seed: u64) {
         self.files.power_cycle(seed);

@@ -158,7 +158,7 @@ impl World {
                 Output::Read { id, outcome } => {
                     if let Some((client, attempt, deadline)) = node.reads.remove(&id) {
                         self.check_deadline(at, now, deadline, "a read");
-                        let answer = self.read(at, node, client, outcome);
+                        let answer = self.read(at, node, (client, attempt), outcome);
                         self.tell(client, attempt, answer);
                     }
                 }
@@ -244,6 +244,7 @@ impl World {
             .line(self.now, Some(at), Some(group.to_u64()), || {
                 format!("is {role:?} in term {term}")
             });
+        self.role_changed = self.now;
         if role != Role::Leader {
             return;
         }
@@ -256,11 +257,11 @@ impl World {
     }
 
     /// A linearizable read is answered with what the state machine holds now.
-    fn read(&self, at: usize, node: &Node, client: usize, outcome: ReadOutcome) -> Answer {
+    fn read(&self, at: usize, node: &Node, request: (usize, u64), outcome: ReadOutcome) -> Answer {
         let ReadOutcome::Ready { index } = outcome else {
             return Answer::Refused;
         };
-        let Some(doing) = &self.clients[client].doing else {
+        let Some(doing) = self.sent.get(&request) else {
             return Answer::Refused;
         };
         let group = super::clients::group_of(doing.key, self.shape.group_count);
@@ -351,8 +352,7 @@ impl World {
             let disks = &self.disks;
             let durable = || {
                 let has = |disk: &&super::Disk| {
-                    let shadow = disk.shadow.get(&group);
-                    shadow.is_some_and(|it| {
+                    disk.durable(group).any(|it| {
                         it.compacted.0 >= entry.index || it.term(entry.index) == Some(entry.term)
                     })
                 };
@@ -590,23 +590,30 @@ impl World {
         }
     }
 
+    fn is_durable(&self, at: usize, group: GroupId, holds: impl Fn(&Shadow) -> bool) -> bool {
+        // A group that is new has nothing, and says nothing that needs anything.
+        let new = Shadow::default();
+        self.disks[at].durable(group).any(&holds) || holds(&new)
+    }
+
     fn check_message(&mut self, at: usize, message: &GroupMessage) {
         let header = message.header;
-        let durable = self.disks[at].shadow.get(&header.group);
-        let (state, last) = durable
-            .map(|it| (it.hard_state, it.last()))
-            .unwrap_or_default();
         let mut vote = None;
+        let term = header.term;
         let held = match message.body {
-            GroupBody::Ack { index, .. } => last >= index && state.term >= header.term,
+            GroupBody::Ack { index, .. } => self.is_durable(at, header.group, |it| {
+                it.last() >= index && it.hard_state.term >= term
+            }),
             GroupBody::VoteAnswer { granted: true } => {
                 vote = Some(header.to);
-                (state.term == header.term && state.vote == Some(header.to))
-                    || state.term > header.term
+                self.is_durable(at, header.group, |it| {
+                    let state = it.hard_state;
+                    state.term > term || (state.term == term && state.vote == Some(header.to))
+                })
             }
             GroupBody::Vote { .. } => {
                 vote = Some(replica_of(at));
-                state.term >= header.term
+                self.is_durable(at, header.group, |it| it.hard_state.term >= term)
             }
             GroupBody::VoteAnswer { granted: false }
             | GroupBody::PreVote { .. }
@@ -620,10 +627,13 @@ impl World {
             | GroupBody::ForwardAnswer(_) => true,
         };
         if !held {
+            let durable = self.disks[at].shadow.get(&header.group);
             self.fail(&format!(
-                "durability: node {} says {} and has durably {state:?}, last {last}",
+                "durability: node {} says {} and has durably {:?}, last {:?}",
                 at + 1,
-                describe(message)
+                describe(message),
+                durable.map(|it| it.hard_state),
+                durable.map(Shadow::last),
             ));
         }
         if let Some(to) = vote {

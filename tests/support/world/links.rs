@@ -264,7 +264,13 @@ pub fn decode_life(item: &[u8]) -> Option<Boot> {
 /// # Panics
 /// Never: the settings fit.
 #[must_use]
-pub fn claims(lane: Lane, from: usize, to: usize, boots: u64, sync_number: u64) -> Claims {
+pub fn claims(
+    lane: Lane,
+    (from, to): (usize, usize),
+    boots: u64,
+    sync_number: u64,
+    window_frames: u16,
+) -> Claims {
     let frame_bytes = transport::proto::frame::frame_body_bytes_max(lane);
     Claims {
         versions: PROTOCOL_VERSIONS,
@@ -275,7 +281,7 @@ pub fn claims(lane: Lane, from: usize, to: usize, boots: u64, sync_number: u64) 
         boot: transport::Boot::new(boots),
         sync_number,
         limits: PeerLimits {
-            window_frames: 16,
+            window_frames,
             window_bytes: 1 << 20,
             frame_bytes: u32::try_from(frame_bytes).unwrap_or(u32::MAX),
             frame_items: 4096,

@@ -53,6 +53,7 @@ impl World {
             8 => self.change_clock(),
             9 => self.hurt_disk(),
             10 => self.transfer(),
+            12 => self.slow_down(),
             _ => self.change_weather(),
         }
         let after = self
@@ -120,6 +121,22 @@ impl World {
             for end in [End::Dialler, End::Acceptor] {
                 self.events.push(when, Event::Look { connection, end });
             }
+        }
+    }
+
+    fn slow_down(&mut self) {
+        self.network.tidy();
+        let all: Vec<_> = self.network.connections.keys().copied().collect();
+        if all.is_empty() {
+            return;
+        }
+        let connection = all[self.dice.index(all.len())];
+        let slow = self.dice.between(20, 350) * MS;
+        self.say(None, || {
+            format!("connection {connection} takes {} ms more", slow / MS)
+        });
+        if let Some(it) = self.network.connections.get_mut(&connection) {
+            it.slow = slow;
         }
     }
 
@@ -337,6 +354,9 @@ impl World {
         let ways = self.network.cut.clone();
         self.mend_ways(&ways);
         self.network.weather = CALM;
+        for connection in self.network.connections.values_mut() {
+            connection.slow = 0;
+        }
         for at in 0..self.shape.nodes {
             self.mend_disk(at);
             if self.nodes[at].is_none() {

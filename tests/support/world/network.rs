@@ -59,6 +59,8 @@ pub struct Connection {
     pipes: [Pipe; 2],
     /// Whether each side still has it open.
     pub open: [bool; 2],
+    /// What its packets take beyond the weather.
+    pub slow: Nanos,
     /// It was reset: what is sent on it goes nowhere.
     pub dead: bool,
 }
@@ -190,6 +192,7 @@ impl Network {
             lives,
             pipes: [Pipe::default(), Pipe::default()],
             open: [true, true],
+            slow: 0,
             dead: false,
         };
         self.connections.insert(number, connection);
@@ -204,6 +207,7 @@ impl Network {
         if connection.dead {
             return None;
         }
+        let delay = delay + connection.slow;
         let pipe = &mut connection.pipes[at(from)];
         let arrives = pipe.last.max(now + delay);
         pipe.last = arrives;

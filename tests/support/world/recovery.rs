@@ -41,6 +41,17 @@ impl World {
             self.run_to(self.now + 20 * MS);
         }
         self.check_contents();
+        // Leaders that nothing disturbs stay: for some election timeouts nobody's role changes.
+        let quiet = u64::try_from(self.shape.raft.election_timeout().as_nanos()).unwrap_or(MS) * 4;
+        while self.now < self.role_changed + quiet {
+            if self.now >= end + quiet {
+                self.fail(&format!(
+                    "progress: leaders do not stay\n{}",
+                    self.standing()
+                ));
+            }
+            self.run_to(self.now + 100 * MS);
+        }
         let explained = self.histories.check();
         self.require(explained);
         self.shut_down();

@@ -42,6 +42,10 @@ impl World {
 
     fn send(&mut self, client: usize) {
         let (attempt, node) = self.clients[client].next_attempt(self.shape.nodes);
+        // What was sent may arrive when its sender has gone on to something else.
+        if let Some(doing) = self.clients[client].doing.clone() {
+            self.sent.insert((client, attempt), doing);
+        }
         let after = self.network.delay();
         let event = Event::Request {
             client,
@@ -74,7 +78,7 @@ impl World {
             }
             return;
         };
-        let Some(doing) = self.clients[client].doing.clone() else {
+        let Some(doing) = self.sent.get(&(client, attempt)).cloned() else {
             self.nodes[at] = Some(node);
             return;
         };

@@ -39,12 +39,14 @@ pub struct Faults {
     pub transfer: u64,
     /// The weather changes.
     pub weather: u64,
+    /// One connection is slow, while others between the same nodes aren't.
+    pub slow: u64,
 }
 
 impl Faults {
     /// All together.
     #[must_use]
-    pub fn weights(&self) -> [u64; 12] {
+    pub fn weights(&self) -> [u64; 13] {
         [
             self.cut,
             self.isolate,
@@ -58,7 +60,22 @@ impl Faults {
             self.disk,
             self.transfer,
             self.weather,
+            self.slow,
         ]
+    }
+
+    /// Leadership that goes round fast over links that are slow here and cut there: what was said in
+    /// one term arrives in another.
+    fn storm() -> Self {
+        Self {
+            cut: 4,
+            mend: 6,
+            reset: 1,
+            transfer: 14,
+            slow: 6,
+            weather: 1,
+            ..Self::default()
+        }
     }
 
     fn draw(dice: &mut Dice) -> Self {
@@ -77,6 +94,7 @@ impl Faults {
             disk: some(4),
             transfer: some(4),
             weather: some(3),
+            slow: some(3),
         }
     }
 }
@@ -98,6 +116,8 @@ pub struct Shape {
     pub log: LogConfig,
     /// A lane's time limits.
     pub timeouts: LaneTimeouts,
+    /// Frames that may be unanswered on control.
+    pub window_frames: u16,
     /// The faults.
     pub faults: Faults,
     /// Between two of them.
@@ -136,6 +156,7 @@ impl Shape {
             restart_silence_ms: if dice.chance(300) { 250 } else { 0 },
             ..RawRaftConfig::default()
         };
+        let storm = dice.chance(250);
         let segment_bytes = [16, 32, 64][dice.index(3)] * 1024;
         let log = RawLogConfig {
             segment_bytes,
@@ -156,8 +177,17 @@ impl Shape {
                 reply: Duration::from_millis(500),
                 stall: Duration::from_millis(900),
             },
-            faults: Faults::draw(dice),
-            fault_pause: dice.between(40, 250) * MS,
+            faults: if storm {
+                Faults::storm()
+            } else {
+                Faults::draw(dice)
+            },
+            fault_pause: if storm {
+                dice.between(8, 60) * MS
+            } else {
+                dice.between(40, 250) * MS
+            },
+            window_frames: [1, 2, 16][dice.index(3)],
             faulty_for: dice.between(1500, 4000) * MS,
             dedup_window_ms: [300, 3000, 600_000][dice.index(3)],
             request_limit: Duration::from_millis(dice.between(100, 900)),

@@ -192,7 +192,7 @@ impl<L: GroupLog> HostCore<L> {
     pub(super) fn forward_frame_ended(&mut self, node: NodeId, id: SendId, how: SendEnd) {
         let up = self.peers.get(&node).is_some_and(|peer| peer.up);
         let lost = how == SendEnd::Failed;
-        let untaken = how == SendEnd::Untaken || lost && cfg!(mutant = "lost_forward_refused");
+        let untaken = how == SendEnd::Untaken || lost && transport::mutant!("lost_forward_refused");
         for token in self.forwards.frame_ended(id) {
             if !untaken && up {
                 self.forwards.taken(token);

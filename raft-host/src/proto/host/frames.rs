@@ -264,7 +264,7 @@ impl<L: GroupLog> HostCore<L> {
             GroupBody::PreVote { .. } | GroupBody::Vote { .. } | GroupBody::TimeoutNow => {
                 // A promise made before the restart may still run (safety 5).
                 let silent = self.now < self.started + self.config.restart_silence();
-                if silent && !cfg!(mutant = "vote_right_after_restart") {
+                if silent && !transport::mutant!("vote_right_after_restart") {
                     return Ok(());
                 }
             }
@@ -604,7 +604,10 @@ impl<L: GroupLog> HostCore<L> {
             return None;
         }
         // Never beyond what the follower has acked (H4, safety 7).
-        let commit = status.commit.min(group.replica.matched(member.replica)?);
+        let mut commit = status.commit.min(group.replica.matched(member.replica)?);
+        if transport::mutant!("beat_commit_beyond_match") {
+            commit = status.commit;
+        }
         let retain_after = self.may_forget(group).unwrap_or_default().min(commit);
         let (from, to, term) = (group.replica.id(), member.replica, status.term);
         Some((

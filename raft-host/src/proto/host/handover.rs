@@ -373,7 +373,7 @@ impl<L: GroupLog> HostCore<L> {
 impl<L: GroupLog> Group<L> {
     /// Whether all that was proposed is committed, applied and answered.
     fn is_finished(&self) -> bool {
-        if cfg!(mutant = "handover_unfinished") {
+        if transport::mutant!("handover_unfinished") {
             return true;
         }
         let status = self.replica.status();

@@ -52,7 +52,7 @@ impl<L: GroupLog> HostCore<L> {
     /// logs are held, it was released.
     pub(super) fn may_forget(&self, group: &Group<L>) -> Option<Index> {
         let all = group.replica.matched_by_all()?;
-        if self.holding && !cfg!(mutant = "log_not_held") {
+        if self.holding && !transport::mutant!("log_not_held") {
             Some(all.min(group.released))
         } else {
             Some(all)

@@ -44,7 +44,7 @@ impl<L: GroupLog> HostCore<L> {
             });
         }
         if !turn.committed.is_empty() {
-            if !group.waiters.is_empty() {
+            if !group.waiters.is_empty() && !transport::mutant!("deposed_leader_replies") {
                 self.end_overwritten(slot, &turn.committed);
             }
             self.outputs.push_back(Output::Apply {
@@ -216,7 +216,7 @@ impl<L: GroupLog> HostCore<L> {
             let due = self.now + election;
             self.due.arm(slot, due);
         }
-        if lost {
+        if lost && !transport::mutant!("deposed_leader_replies") {
             self.fail_proposals(slot, UnknownCause::LeadershipLost);
         }
         if lost || leader.is_some() && leader != status.leader {
