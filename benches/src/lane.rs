@@ -18,9 +18,8 @@ use tokio::sync::Notify;
 use transport::config::RawTuning;
 use transport::io::{Direction, Event, Peer, clock};
 use transport::{
-    Amount, Boot, Config, ControlSource, Credentials, Fingerprint, Frame, FrameSpace, Inbound,
-    Incarnation, Label, Lane, Outcome, PeerId, Receipt, ReplySlot, SendOptions, Transport,
-    Verified, Waiting,
+    Amount, Boot, Config, ControlSource, Credentials, Frame, FrameSpace, Inbound, Incarnation,
+    Label, Lane, Outcome, PeerId, Receipt, ReplySlot, SendOptions, Transport, Verified, Waiting,
 };
 
 use crate::Fault;
@@ -156,15 +155,15 @@ fn config(
         control_window_frames: window,
         ..RawTuning::default()
     };
-    Ok(Config {
-        identity: Fleet::identity(number)?,
-        incarnation: Incarnation::new([u8::try_from(number)?; 16]),
-        boot: Boot::new(1),
+    let mut config = Config::new(
+        Fleet::identity(number)?,
+        Incarnation::new([u8::try_from(number)?; 16]),
+        Boot::new(1),
         listen,
-        peers: BTreeMap::from([(node(peer)?, dialled_at.to_string())]),
-        fingerprint: Fingerprint::default(),
-        tuning: tuning.try_into()?,
-    })
+        BTreeMap::from([(node(peer)?, dialled_at.to_string())]),
+    );
+    config.tuning = tuning.try_into()?;
+    Ok(config)
 }
 
 impl Link {

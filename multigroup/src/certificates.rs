@@ -98,6 +98,12 @@ pub enum CertificateError {
     /// A list that can't be read as one.
     #[error("revocation list is not a well-formed PEM list")]
     MalformedList,
+    /// More lists than the one of this CA, as there are while a CA is replaced.
+    #[error("it holds the lists of several CAs, and only one alone can be signed anew")]
+    ManyLists,
+    /// A leaf's file that can't be read as one.
+    #[error("it is not a well-formed PEM certificate")]
+    MalformedLeaf,
     /// A key file that can't be read as one.
     #[error("CA key is not a well-formed unencrypted PKCS #8 key in PEM")]
     MalformedKey,
@@ -350,14 +356,17 @@ impl Authority {
 }
 
 impl RevocationList {
-    /// Reads the first list of a PEM file.
+    /// Reads the one list of a PEM file.
     ///
     /// # Errors
     ///
-    /// A file that holds no well-formed list.
+    /// A file that holds no well-formed list, or more than one.
     pub fn from_pem(text: &str) -> Result<Self, CertificateError> {
         let malformed = || CertificateError::MalformedList;
         let pem = first_block(text, "X509 CRL").ok_or_else(malformed)?;
+        if text.matches("-----BEGIN X509 CRL-----").count() > 1 {
+            return Err(CertificateError::ManyLists);
+        }
         let Ok(([], list)) = x509_parser::parse_x509_crl(&pem.contents) else {
             return Err(malformed());
         };
@@ -405,6 +414,19 @@ pub(crate) fn cluster_of(certificate: &X509Certificate<'_>) -> Option<ClusterNam
 pub(crate) fn cluster_named_in(pem: &str) -> Option<ClusterName> {
     let block = first_block(pem, "CERTIFICATE")?;
     cluster_of(&block.parse_x509().ok()?)
+}
+
+/// The serial number of the first certificate of a PEM file.
+///
+/// # Errors
+///
+/// A file that holds no well-formed certificate.
+pub fn leaf_serial(pem: &str) -> Result<Vec<u8>, CertificateError> {
+    let block = first_block(pem, "CERTIFICATE").ok_or(CertificateError::MalformedLeaf)?;
+    let leaf = block
+        .parse_x509()
+        .map_err(|_| CertificateError::MalformedLeaf)?;
+    Ok(leaf.raw_serial().to_vec())
 }
 
 fn first_block(text: &str, label: &str) -> Option<Pem> {

@@ -33,9 +33,10 @@ use raft_host::io::{HostFailure, StartError};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 use transport::Credentials;
 use transport::io::clock;
+use transport::io::credentials::CredentialError;
 
 pub use self::error::{NodeError, SettingError};
 pub use self::folder::{cluster_folder, final_status_path, pid_path};
@@ -98,7 +99,7 @@ pub async fn run(
     let setup = Setup::of(&config)?;
     let archiving = Archiving::of(&config)?;
     handles::ensure(config.space().groups())?;
-    let credentials = Credentials::load(&setup.tls, &setup.identity, clock::wall())?;
+    let credentials = load_credentials(&setup)?;
     let ports = Ports::take(&config).await?;
     let _pid = PidFile::take(cluster, config.node())?;
     folder::claim_data(&config)?;
@@ -128,6 +129,23 @@ pub async fn run(
         source: Arc::new(source),
     };
     node.run(setup, credentials, ports, stop, listening).await
+}
+
+/// A node whose certificate or list is over its time starts all the same: its peers refuse it until
+/// the files are renewed, and then nothing need be restarted.
+fn load_credentials(setup: &Setup) -> Result<Credentials, CredentialError> {
+    let now = clock::wall();
+    let loaded = Credentials::load(&setup.tls, &setup.identity, now);
+    if let Err(
+        fault @ (CredentialError::Expired { .. }
+        | CredentialError::NotYetValid { .. }
+        | CredentialError::ListExpired { .. }),
+    ) = &loaded
+    {
+        error!("the node starts, but no peer will have it: {fault}");
+        return Credentials::load_at_any_age(&setup.tls, &setup.identity, now);
+    }
+    loaded
 }
 
 /// The three addresses of a node.

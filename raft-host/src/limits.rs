@@ -287,3 +287,8 @@ pub const READ_PAUSE_MAX: std::time::Duration = std::time::Duration::from_millis
 /// How much longer than its deadline a caller waits for its shard to answer: two ticks of a busy
 /// node. At the bound the caller answers itself, as the shard would have at the deadline.
 pub const CALLER_GRACE: std::time::Duration = std::time::Duration::from_millis(200);
+
+/// How often what was seen of the peers is written down, while nothing but their logs' progress
+/// changes: one small file and two syncs. A directory that was put back by less than this and
+/// [`transport::limits::CONFIRM_INTERVAL`] before this node was killed can't be told from a good one.
+pub const PEERS_STORE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(5);

@@ -4,7 +4,9 @@
     reason = "a test picks the one event it waits for out of all that may come"
 )]
 
+mod admission;
 mod archive;
+mod authority;
 mod balance;
 mod certificates;
 mod cluster;
@@ -13,11 +15,14 @@ mod example;
 mod frames;
 mod fuzz_seeds;
 mod host;
+mod identity;
 mod kill;
+mod liveness;
 mod load;
 mod node;
 mod node_faults;
 mod node_stop;
+mod operators;
 mod pressure;
 mod rogue;
 mod running_load;

@@ -11,6 +11,7 @@ use tokio::sync::{broadcast, mpsc};
 use transport::budget::Amount;
 use transport::config::RawTuning;
 use transport::io::{Event, Status, clock};
+use transport::proto::authority::Contact;
 use transport::{
     Answer, Boot, Config, Credentials, Fingerprint, Frame, Inbound, Incarnation, Lane, PeerId,
     Receipt, ReplySlot, SendOptions, Transport, Verified,
@@ -114,6 +115,9 @@ impl TestNode {
                 .map(|(&peer, address)| (node(peer), address.to_string()))
                 .collect(),
             fingerprint: Fingerprint::new(options.fingerprint).expect("a fingerprint"),
+            sync_number: 0,
+            contact: Contact::default(),
+            records: BTreeMap::new(),
             tuning: options.tuning.try_into().expect("a tuning"),
         };
         let (sender, deliveries) = mpsc::channel(DELIVERIES_MAX);

@@ -9,6 +9,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -65,7 +66,14 @@ pub struct Relay {
     address: SocketAddr,
     flow: watch::Sender<Flow>,
     frozen: watch::Sender<Option<usize>>,
+    /// Connections below this number are frozen.
+    frozen_below: watch::Sender<usize>,
+    taken: Arc<AtomicUsize>,
     allowance: watch::Sender<Option<usize>>,
+    /// Where connections from now on go; nowhere if there is none.
+    target: watch::Sender<Option<SocketAddr>>,
+    /// Counts how often everything was cut.
+    cuts: watch::Sender<u64>,
     _connections: JoinSet<()>,
 }
 
@@ -98,6 +106,10 @@ impl Relay {
         let (frozen, allowance) = (watch::Sender::new(None), watch::Sender::new(None));
         let mut connections = JoinSet::new();
         let (flows, freezes, allowances) = (flow.clone(), frozen.clone(), allowance.clone());
+        let (frozen_below, taken) = (watch::Sender::new(0), Arc::new(AtomicUsize::new(0)));
+        let (belows, count) = (frozen_below.clone(), Arc::clone(&taken));
+        let (target, cuts) = (watch::Sender::new(Some(target)), watch::Sender::new(0));
+        let (targets, all_cuts) = (target.subscribe(), cuts.clone());
         let lines = [(); 2].map(|()| Arc::new(Cable::new(line)));
         connections.spawn(async move {
             let mut relayed = JoinSet::new();
@@ -107,18 +119,34 @@ impl Relay {
                     number,
                     flow: flows.subscribe(),
                     frozen: freezes.subscribe(),
+                    frozen_below: belows.subscribe(),
                     allowance: allowances.clone(),
                     allowed: allowances.subscribe(),
                 };
-                relayed.spawn(relay(dialler, target, gate, lines.clone()));
                 number += 1;
+                count.store(number, Ordering::Relaxed);
+                let mut cut = all_cuts.subscribe();
+                let Some(target) = *targets.borrow() else {
+                    continue;
+                };
+                let lines = lines.clone();
+                relayed.spawn(async move {
+                    tokio::select! {
+                        () = relay(dialler, target, gate, lines) => {}
+                        _ = cut.changed() => {}
+                    }
+                });
             }
         });
         Self {
             address,
             flow,
             frozen,
+            frozen_below,
+            taken,
             allowance,
+            target,
+            cuts,
             _connections: connections,
         }
     }
@@ -132,6 +160,23 @@ impl Relay {
     /// Freezes the one connection that came in as this one, counted from 0; `None` thaws it.
     pub fn freeze(&self, connection: Option<usize>) {
         self.frozen.send_replace(connection);
+    }
+
+    /// Freezes every connection that is there, for good.
+    pub fn freeze_all_there(&self) {
+        self.frozen_below
+            .send_replace(self.taken.load(Ordering::Relaxed));
+    }
+
+    /// Cuts every connection that is there; new ones are taken as before.
+    pub fn cut(&self) {
+        self.cuts.send_modify(|count| *count += 1);
+    }
+
+    /// Where new connections go from now on; with `None` they are closed at once. Those that are there
+    /// stay as they are.
+    pub fn retarget(&self, target: Option<SocketAddr>) {
+        self.target.send_replace(target);
     }
 
     /// Stops or opens its directions, also of connections that are there.
@@ -193,6 +238,7 @@ struct Gate {
     number: usize,
     flow: watch::Receiver<Flow>,
     frozen: watch::Receiver<Option<usize>>,
+    frozen_below: watch::Receiver<usize>,
     allowance: watch::Sender<Option<usize>>,
     allowed: watch::Receiver<Option<usize>>,
 }
@@ -205,7 +251,9 @@ impl Gate {
             Way::Forth => flow.forth,
             Way::Back => flow.back,
         };
-        if !flows || *self.frozen.borrow() == Some(self.number) {
+        let frozen =
+            *self.frozen.borrow() == Some(self.number) || self.number < *self.frozen_below.borrow();
+        if !flows || frozen {
             return 0;
         }
         match (way, *self.allowed.borrow()) {
@@ -231,6 +279,7 @@ impl Gate {
         tokio::select! {
             changed = self.flow.changed() => changed.is_ok(),
             changed = self.frozen.changed() => changed.is_ok(),
+            changed = self.frozen_below.changed() => changed.is_ok(),
             changed = self.allowed.changed() => changed.is_ok(),
         }
     }

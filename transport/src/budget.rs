@@ -587,9 +587,14 @@ impl LaneAccount {
         Granted(pool.grant())
     }
 
-    /// Opens the account again, or refuses everyone from now on, also those in line.
+    /// Opens the account again, or refuses everyone from now on, also those in line. One that is
+    /// closed stays so.
     pub fn set_admission(&self, admission: Admission) {
         let mut pool = lock(&self.pool);
+        // Who is restored while the node shuts down is not let in again.
+        if pool.accounts[self.at].admission == Admission::Closed {
+            return;
+        }
         pool.accounts[self.at].admission = admission;
         let mut wakers = Vec::new();
         if let Err(why) = pool.admission(self.at) {

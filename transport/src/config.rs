@@ -16,6 +16,7 @@ use crate::limits::{
     NODE_BUDGET_BYTES_DEFAULT, NODE_BUDGET_ITEMS, PEER_BUDGET_BYTES_DEFAULT, PEER_BUDGET_ITEMS,
     PEERS_MAX, REPLY_TIMEOUT_DEFAULT,
 };
+use crate::proto::authority::{Contact, NodeRecord};
 use crate::proto::frame::frame_body_bytes_max;
 use crate::proto::hello::{Fingerprint, PeerLimits};
 
@@ -106,8 +107,7 @@ pub struct RawTuning {
     pub node_budget_bytes: u64,
     /// The age at which an unanswered control frame ends its session.
     pub reply_timeout_ms: u64,
-    /// How long a link may be up in one direction only before that is reported. Checked, and not
-    /// acted on yet: a link counts as up in each direction on its own.
+    /// How long a link may be up in one direction only before that is reported.
     pub dialback_timeout_ms: u64,
     /// How long connecting, the TLS handshake and the hello may take, each.
     pub handshake_timeout_ms: u64,
@@ -266,6 +266,12 @@ pub struct Config {
     pub peers: BTreeMap<PeerId, String>,
     /// The cluster settings that must be equal everywhere.
     pub fingerprint: Fingerprint,
+    /// The number of the last completed sync of this node's log, for the first hellos.
+    pub sync_number: u64,
+    /// Which directory a peer may come with.
+    pub contact: Contact,
+    /// What earlier lives of this node had on record of its peers.
+    pub records: BTreeMap<PeerId, NodeRecord>,
     /// The rest.
     pub tuning: Tuning,
 }
@@ -288,6 +294,9 @@ impl Config {
             listen,
             peers,
             fingerprint,
+            sync_number: 0,
+            contact: Contact::default(),
+            records: BTreeMap::new(),
             tuning,
         }
     }

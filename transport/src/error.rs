@@ -12,7 +12,7 @@ mod tls;
 use std::io;
 use std::time::Duration;
 
-use crate::id::Sequence;
+use crate::id::{Boot, Sequence};
 
 pub use caller::{RefusalReason, ReserveRefused, Scope, SendRefused, Unit};
 pub use peer::{IdentityFault, PeerIncompatible, PeerMisbehaved};
@@ -37,6 +37,18 @@ pub enum AuthorityEnded {
     /// The embedder ended it by hand.
     #[error("its authority was revoked by this node")]
     ByCaller,
+}
+
+impl AuthorityEnded {
+    /// Whether it is the certificate that was lost, so that another one brings the authority back.
+    /// Else only the embedder does.
+    #[must_use]
+    pub const fn is_of_certificate(self) -> bool {
+        match self {
+            Self::Expired | Self::Revoked | Self::CaRemoved => true,
+            Self::MemberRemoved | Self::ByCaller => false,
+        }
+    }
 }
 
 /// A time limit that ran out.
@@ -116,6 +128,9 @@ pub enum SessionEnd {
     /// The peer's authority ended.
     #[error("{0}")]
     Authority(#[from] AuthorityEnded),
+    /// The certificate that the session was begun under no longer stands; the peer has a newer one.
+    #[error("the session's certificate no longer stands: {0}")]
+    Certificate(AuthorityEnded),
     /// A limit ran out.
     #[error("{0}")]
     TimedOut(#[from] TimedOut),
@@ -137,6 +152,14 @@ pub enum SessionEnd {
     /// A newer session took this one's place.
     #[error("replaced by a newer session")]
     Replaced,
+    /// The peer was started anew, and this session goes to its earlier life.
+    #[error("the peer was started anew: boot {known} of it has ended, boot {got} calls")]
+    PeerRestarted {
+        /// The boot that the session goes to.
+        known: Boot,
+        /// The one that called.
+        got: Boot,
+    },
     /// The link's other lane ended: the end of control ends bulk (safety 18).
     #[error("the control lane of the link ended")]
     ControlEnded,
@@ -220,7 +243,8 @@ close_codes! {
     UnknownIncarnation = 10, "unknown incarnation: it knows this node under another data directory";
     /// [`PeerIncompatible::RolledBack`].
     RolledBack = 11, "rolled back: it has seen this node's log further on";
-    /// [`SessionEnd::Authority`].
+    /// [`SessionEnd::Authority`], [`SessionEnd::Certificate`] and
+    /// [`PeerIncompatible::AuthorityEnded`].
     Authority = 12, "this node's authority ended";
     /// [`SessionEnd::TimedOut`].
     TimedOut = 13, "it waited too long for this side";
@@ -241,13 +265,19 @@ impl SessionEnd {
                 (CloseCode::Misbehaved, String::new(), fault.to_string())
             }
             Self::PeerIncompatible(fault) => fault.notice(),
-            Self::Authority(why) => (CloseCode::Authority, String::new(), why.to_string()),
+            Self::Authority(why) | Self::Certificate(why) => {
+                (CloseCode::Authority, String::new(), why.to_string())
+            }
             Self::TimedOut(limit) => (CloseCode::TimedOut, String::new(), limit.to_string()),
             Self::SequenceExhausted => (CloseCode::SequenceExhausted, String::new(), String::new()),
             Self::Replaced => (CloseCode::Replaced, String::new(), String::new()),
             Self::ControlEnded => (CloseCode::ControlEnded, String::new(), String::new()),
             Self::ShutDown => (CloseCode::ShutDown, String::new(), String::new()),
-            Self::Tls(_) | Self::RefusedByPeer(_) | Self::ClosedByPeer(_) | Self::Io { .. } => {
+            Self::Tls(_)
+            | Self::RefusedByPeer(_)
+            | Self::ClosedByPeer(_)
+            | Self::PeerRestarted { .. }
+            | Self::Io { .. } => {
                 return None;
             }
         };

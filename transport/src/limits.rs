@@ -155,6 +155,10 @@ pub const REPLY_TIMEOUT_DEFAULT: Duration = Duration::from_secs(3);
 /// configured (safety 19).
 pub const DIALBACK_TIMEOUT_DEFAULT: Duration = Duration::from_secs(2);
 
+/// How often a peer is told how far this node's log is synced, while it goes on: what a peer has
+/// seen of it is at most this old, and a directory that is put back by more is found out.
+pub const CONFIRM_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The first wait before a peer is dialled again; it doubles with each failure.
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(50);
 
@@ -175,6 +179,26 @@ pub const CREDENTIAL_FILE_BYTES_MAX: u64 = 4 << 20;
 /// Times that the credential files are read again because one changed meanwhile. At the bound the
 /// load fails, and the next change of a file starts it anew.
 pub const CREDENTIAL_READS_MAX: usize = 4;
+
+/// How long a dialler that renews a session waits for the acceptor to refuse its certificate, at
+/// the least and the most: three times what connecting took, since the alert takes one round trip.
+pub const REFUSAL_GRACE_MIN: Duration = Duration::from_millis(50);
+/// The most of it; a peer that takes longer to refuse costs the old session.
+pub const REFUSAL_GRACE_MAX: Duration = Duration::from_secs(1);
+const _: () = assert!(REFUSAL_GRACE_MAX.as_millis() < HANDSHAKE_TIMEOUT.as_millis());
+
+/// How often the files of the credentials are looked at: four calls of `stat` each time. A change
+/// is acted on within this and the time it takes to load, well within the second that a revocation
+/// may take (T9).
+pub const CREDENTIAL_LOOK: Duration = Duration::from_millis(250);
+
+/// How often a set that can't be used is tried again though its files stay the same: its time may
+/// have come, or a file system gave a change no new time.
+pub const CREDENTIAL_RETRY: Duration = Duration::from_secs(2);
+
+/// Seconds before its end from which a certificate or list is warned of, where a third of its life
+/// is longer: time enough for a person who looks once a week.
+pub const LAPSE_WARNING_S_MAX: i64 = 30 * 86_400;
 
 /// Bytes of a name, or hex digits of a serial, that are shown of a certificate. A longer one is
 /// cut.

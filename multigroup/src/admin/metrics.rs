@@ -320,6 +320,20 @@ fn write_node(status: &Status, out: &mut Exposition) {
             lapses,
         );
     }
+    for (name, help, count) in [
+        (
+            "multigroup_tls_reloads_total",
+            "Changes of the credentials' files that were taken over.",
+            status.tls.reloads_total,
+        ),
+        (
+            "multigroup_tls_reloads_refused_total",
+            "Changes of the credentials' files that couldn't be used.",
+            status.tls.reloads_refused_total,
+        ),
+    ] {
+        one(out, name, Counter, help, count);
+    }
     if let Some(age) = status.tls.crl_age_s {
         one(
             out,

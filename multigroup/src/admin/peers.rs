@@ -31,6 +31,7 @@ pub fn lane_status(lane: &io::LaneStatus) -> PeerStatus {
         },
         session: lane.session.map(|session| session.to_string()),
         incarnation: lane.incarnation.map(|incarnation| incarnation.to_string()),
+        cert_serial: lane.certificate.as_ref().map(|leaf| leaf.serial.clone()),
         window: u64::from(lane.window_frames),
         outstanding: lane.outstanding_frames as u64,
         rtt_us: lane.round_trip.map(|rtt| whole(rtt.as_micros())),

@@ -217,6 +217,9 @@ pub struct PeerStatus {
     pub session: Option<String>,
     /// The peer's data directory.
     pub incarnation: Option<String>,
+    /// The serial number of the peer's certificate on that session, in hex.
+    #[serde(default)]
+    pub cert_serial: Option<String>,
     /// The agreed control window in frames; 0 without a session and on bulk.
     pub window: u64,
     /// Frames of the window that are begun and not answered.
@@ -393,8 +396,20 @@ pub struct ArchiveStatus {
 pub struct TlsStatus {
     /// When it lapses, as in RFC 3339.
     pub cert_not_after: String,
+    /// Its serial number, in hex.
+    #[serde(default)]
+    pub cert_serial: String,
     /// The age of the revocation list; none if there is none.
     pub crl_age_s: Option<u64>,
+    /// Changes of the files that were taken over since the start.
+    #[serde(default)]
+    pub reloads_total: u64,
+    /// Changes of the files that couldn't be used.
+    #[serde(default)]
+    pub reloads_refused_total: u64,
+    /// Why the files can't be used as they are now; what was loaded before stays in use.
+    #[serde(default)]
+    pub reload_fault: Option<String>,
 }
 
 /// What a replica is in its group.

@@ -55,6 +55,7 @@ pub(crate) fn busy_lane(lane: Lane) -> LaneStatus {
         sizes: vec![(from, 1000)],
     };
     LaneStatus {
+        certificate: None,
         peer: PeerId::new(2).unwrap(),
         lane,
         state: IoLaneState::Up,
@@ -125,6 +126,7 @@ pub(crate) fn status(ready: bool) -> Status {
         tls: TlsStatus {
             cert_not_after: "2027-01-02T03:04:05Z".to_owned(),
             crl_age_s: Some(9),
+            ..TlsStatus::default()
         },
         rounds: RoundStatus {
             beat_bytes_total: 31,

@@ -3,6 +3,7 @@
 
 mod init;
 mod node;
+mod revoke;
 mod show;
 
 use std::io::Write;
@@ -16,11 +17,12 @@ use transport::id::{ClusterName, PeerId};
 use super::failure::Failure;
 use crate::certificates::cluster_named_in;
 
-/// Make and show the certificates of a cluster
+/// Make, revoke and show the certificates of a cluster
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  multigroup certs init --dir demo --cluster dev\n  \
                         multigroup certs node --dir demo --node 1\n  \
+                        multigroup certs revoke --dir demo --node 1\n  \
                         multigroup certs show demo/node-1/cert.pem"
 )]
 pub(super) struct Certs {
@@ -32,6 +34,7 @@ pub(super) struct Certs {
 enum Command {
     Init(init::Init),
     Node(node::Node),
+    Revoke(revoke::Revoke),
     Show(show::Show),
 }
 
@@ -40,6 +43,7 @@ impl Certs {
         match self.command {
             Command::Init(command) => command.run(out),
             Command::Node(command) => command.run(out),
+            Command::Revoke(command) => command.run(out),
             Command::Show(command) => command.run(out),
         }
     }

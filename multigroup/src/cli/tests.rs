@@ -508,3 +508,44 @@ fn a_reader_that_hangs_up_ends_the_command_quietly() {
     assert_eq!(run(words, &mut HungUp, &mut err), Exit::Done);
     assert_eq!(err, b"");
 }
+
+#[test]
+fn a_revoked_certificate_is_refused_by_the_list_and_a_new_one_is_not() {
+    let cluster = Cluster::new();
+    cluster.node(&[]);
+    let serial = cluster.load().unwrap().facts().serial.clone();
+    let revoke = ["certs", "revoke", "--dir", &cluster.dir];
+    let said = done(&[&revoke[..], &["--node", "1"]].concat());
+    assert!(said.contains("revoked the certificate of node 1"), "{said}");
+    assert!(said.contains(&serial), "{said}");
+    assert!(matches!(
+        cluster.load(),
+        Err(CredentialError::Revoked { .. })
+    ));
+    let again = done(&[&revoke[..], &["--serial", &serial]].concat());
+    assert!(again.contains("is revoked since"), "{again}");
+    cluster.node(&[]);
+    assert!(cluster.load().is_ok());
+    // A second one stands beside it, known by its number alone.
+    done(&[&revoke[..], &["--serial", "0a:0b"]].concat());
+    let (_, list) = cluster.show("ca/crl.pem");
+    let revoked = serde_json::json!([serial, "0a0b"]);
+    assert_eq!(list["items"][0]["revoked_serials"], revoked);
+}
+
+#[test]
+fn what_cannot_be_revoked_is_named() {
+    let cluster = Cluster::new();
+    let revoke = ["certs", "revoke", "--dir", &cluster.dir];
+    let absent = failure(&[&revoke[..], &["--node", "4"]].concat(), Exit::Usage);
+    assert!(
+        absent.contains("node-4/cert.pem does not exist"),
+        "{absent}"
+    );
+    // While a CA is replaced its list stands beside another's.
+    let list = cluster.text("ca/crl.pem");
+    fs::write(cluster.path("ca/crl.pem"), list.repeat(2)).unwrap();
+    let many = failure(&[&revoke[..], &["--serial", "0a"]].concat(), Exit::Usage);
+    assert!(many.contains("lists of several CAs"), "{many}");
+    assert_eq!(multigroup(&revoke).exit, Exit::Usage);
+}

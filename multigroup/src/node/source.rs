@@ -48,10 +48,9 @@ pub(super) struct Source {
     config: Config,
     store: Arc<Store>,
     machines: Machines,
+    /// As they were at the start; a running host says what they are since.
     credentials: Credentials,
     archive: Option<Arc<archive::Shared>>,
-    /// When the revocation list was issued, if there is one.
-    list_issued: Option<OffsetDateTime>,
     incarnation: OnceLock<Incarnation>,
     groups: OnceLock<Vec<Group>>,
     phase: Mutex<Phase>,
@@ -68,9 +67,7 @@ impl Source {
         credentials: Credentials,
         archive: Option<Arc<archive::Shared>>,
     ) -> Self {
-        let list = config.raw().tls.crl.as_deref();
         Self {
-            list_issued: list.and_then(list_issued),
             config,
             store,
             machines,
@@ -191,16 +188,8 @@ impl Source {
     }
 
     fn tls(&self) -> TlsStatus {
-        let not_after = self.credentials.facts().not_after;
-        let not_after = OffsetDateTime::from_unix_timestamp(not_after);
-        let now = OffsetDateTime::from(clock::wall());
-        let age = self
-            .list_issued
-            .map(|issued| (now - issued).whole_seconds());
-        TlsStatus {
-            cert_not_after: not_after.map(rfc3339).unwrap_or_default(),
-            crl_age_s: age.map(|age| u64::try_from(age).unwrap_or(0)),
-        }
+        let (facts, issued) = (self.credentials.facts(), self.credentials.list_issued());
+        tls_status(facts.not_after, &facts.serial, issued)
     }
 
     fn shape(&self) -> Status {
@@ -236,13 +225,27 @@ impl Source {
     }
 }
 
-/// When a list of revoked certificates was issued; `None` if it can't be read, which is for the
-/// credentials' loader to tell.
-fn list_issued(path: &std::path::Path) -> Option<OffsetDateTime> {
-    let text = std::fs::read(path).ok()?;
-    let (_, pem) = x509_parser::pem::parse_x509_pem(&text).ok()?;
-    let (_, list) = x509_parser::parse_x509_crl(&pem.contents).ok()?;
-    Some(list.last_update().to_datetime())
+fn tls_status(not_after: i64, serial: &str, list_issued: Option<i64>) -> TlsStatus {
+    let not_after = OffsetDateTime::from_unix_timestamp(not_after);
+    let now = OffsetDateTime::from(clock::wall()).unix_timestamp();
+    let age = list_issued.map(|issued| u64::try_from(now - issued).unwrap_or(0));
+    TlsStatus {
+        cert_not_after: not_after.map(rfc3339).unwrap_or_default(),
+        cert_serial: serial.to_owned(),
+        crl_age_s: age,
+        ..TlsStatus::default()
+    }
+}
+
+/// What the transport presents and believes now.
+fn live_tls(credentials: &transport::io::CredentialsStatus) -> TlsStatus {
+    let leaf = &credentials.leaf;
+    TlsStatus {
+        reloads_total: credentials.reloads,
+        reloads_refused_total: credentials.refused_reloads,
+        reload_fault: credentials.fault.clone(),
+        ..tls_status(leaf.not_after, &leaf.serial, credentials.list_issued)
+    }
 }
 
 /// Each group's status, in order; all are asked at once.
@@ -370,6 +373,7 @@ impl StatusSource for Source {
             status.rounds = round_status(stats, &self.config);
             status.proposals = proposal_status(stats);
             status.handovers = handover_status(stats);
+            status.tls = live_tls(&stats.transport.credentials);
             status.failure = stats.failure.as_ref().map(|it| with_causes(it));
         }
         status

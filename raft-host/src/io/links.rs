@@ -1,10 +1,11 @@
 //! Which peers are up, as far as the shards are concerned: this node's control session to the peer
 //! is up and the peer has answered it with the life it is in, and the peer's own control session to
-//! this node is up. A shard is told of each change, and never of a life that it isn't linked to.
+//! this node is up, which the peer confirms. A shard is told of each change, and never of a life that it isn't linked to.
 //!
 //! Leaves to others: sessions (the transport), what was agreed with a life (the core).
 //!
-//! - K1: up means that the answer came on the session that stands now.
+//! - K1: up means that the answer came on the session that stands now, or on one whose place that
+//!   took with nothing between: it goes to the same boot of the peer, which has one life.
 //! - K2: between two lives of a peer the shards hear of a loss.
 //!
 //! The watch task: started with the host, ended with its transport. It reads the transport's
@@ -18,6 +19,7 @@ use tokio::sync::broadcast;
 use transport::Transport;
 use transport::id::SessionId;
 use transport::io::{Direction, Event, LaneState};
+use transport::proto::link::LinkState;
 
 use super::inbox::{Inbox, lock};
 use super::life::Life;
@@ -27,12 +29,19 @@ use crate::id::{Boot, NodeId};
 #[derive(Debug, Default)]
 struct Link {
     outbound: Option<SessionId>,
+    /// Which start of the peer's folder the session goes to.
+    outbound_to: Option<Start>,
     inbound: Option<SessionId>,
+    /// Both sides say that both directions are there (safety 19).
+    confirmed: bool,
     /// The peer's answer, and on which session it came.
     answered: Option<(SessionId, Life)>,
     up: Option<Boot>,
     outbox: Option<Arc<ControlOutbox>>,
 }
+
+/// A start of a peer's folder, as its hello says it.
+type Start = (transport::Incarnation, transport::Boot);
 
 /// The links of this node, as its shards see them.
 #[derive(Debug)]
@@ -40,6 +49,18 @@ pub(super) struct Links {
     own: Life,
     shards: Vec<Arc<Inbox>>,
     peers: Mutex<BTreeMap<NodeId, Link>>,
+}
+
+impl Link {
+    /// The session of the moment; one that took the place of another is the same link.
+    fn set_outbound(&mut self, to: Option<(SessionId, Start)>) {
+        let (session, start) = to.unzip();
+        let continues = self.outbound.is_some() && start.is_some() && start == self.outbound_to;
+        if let (true, Some(session), Some((_, life))) = (continues, session, self.answered) {
+            self.answered = Some((session, life));
+        }
+        (self.outbound, self.outbound_to) = (session, start);
+    }
 }
 
 impl Links {
@@ -73,7 +94,9 @@ impl Links {
             .filter(|(session, _)| link.outbound == Some(*session));
         link.answered = answered;
         link.up = answered
-            .filter(|(_, life)| link.inbound.is_some() && life.shards == self.own.shards)
+            .filter(|(_, life)| {
+                link.confirmed && link.inbound.is_some() && life.shards == self.own.shards
+            })
             .map(|(_, life)| life.boot);
         let now = link.up;
         if now == was {
@@ -130,15 +153,27 @@ impl Links {
     }
 
     fn on_event(&self, event: &Event) {
-        if let Event::SessionUp {
+        if let Event::LinkChanged { peer, state } = event {
+            let confirmed = *state == LinkState::Up;
+            self.change(node(*peer), |link| link.confirmed = confirmed);
+        } else if let Event::SessionUp {
             peer,
             lane: transport::Lane::Control,
             direction,
             session,
-            ..
+            incarnation,
+            boot,
         } = event
         {
-            self.set_session(node(*peer), *direction, None, Some(*session));
+            let start = (*incarnation, *boot);
+            match direction {
+                Direction::Outbound => self.change(node(*peer), |link| {
+                    link.set_outbound(Some((*session, start)));
+                }),
+                Direction::Inbound => {
+                    self.set_session(node(*peer), *direction, None, Some(*session))
+                }
+            }
         } else if let Event::SessionDown {
             peer,
             lane: transport::Lane::Control,
@@ -166,6 +201,9 @@ impl Links {
             // An old session's end says nothing about the one in its place.
             if came.is_some() || *session == gone {
                 *session = came;
+                if direction == Direction::Outbound {
+                    link.outbound_to = None;
+                }
             }
         });
     }
@@ -176,7 +214,12 @@ impl Links {
         for lane in status.lanes {
             if lane.lane == transport::Lane::Control {
                 let session = lane.session.filter(|_| lane.state == LaneState::Up);
-                self.change(node(lane.peer), |link| link.outbound = session);
+                let start = lane.incarnation.zip(lane.boot);
+                self.change(node(lane.peer), |link| {
+                    // What came between isn't known.
+                    link.outbound = None;
+                    link.set_outbound(session.zip(start));
+                });
             }
         }
         let peers: Vec<_> = lock(&self.peers).keys().copied().collect();
@@ -187,6 +230,10 @@ impl Links {
             });
             let session = session.map(|session| session.session);
             self.change(peer, |link| link.inbound = session);
+        }
+        for (peer, state) in status.links {
+            let confirmed = state == LinkState::Up;
+            self.change(node(peer), |link| link.confirmed = confirmed);
         }
     }
 
@@ -217,4 +264,84 @@ impl Links {
 
 fn node(peer: transport::PeerId) -> NodeId {
     NodeId::new(peer.to_u32())
+}
+
+#[cfg(test)]
+mod tests {
+    use transport::{Boot as TransportBoot, Incarnation, Lane, PeerId, SessionEnd};
+
+    use super::*;
+
+    const LIFE: Life = Life {
+        boot: Boot::new(77),
+        shards: 1,
+    };
+
+    fn links() -> (Links, NodeId) {
+        let own = Life {
+            boot: Boot::new(11),
+            ..LIFE
+        };
+        let links = Links::new(own, Vec::new());
+        lock(&links.peers).entry(NodeId::new(2)).or_default();
+        (links, NodeId::new(2))
+    }
+
+    fn up(direction: Direction, session: u64, boot: u64) -> Event {
+        Event::SessionUp {
+            peer: PeerId::new(2).unwrap(),
+            lane: Lane::Control,
+            direction,
+            session: SessionId::new(session),
+            incarnation: Incarnation::new([2; 16]),
+            boot: TransportBoot::new(boot),
+        }
+    }
+
+    fn down(direction: Direction, session: u64) -> Event {
+        Event::SessionDown {
+            peer: PeerId::new(2).unwrap(),
+            lane: Lane::Control,
+            direction,
+            session: SessionId::new(session),
+            end: SessionEnd::Replaced,
+        }
+    }
+
+    fn is_up(links: &Links, peer: NodeId) -> bool {
+        lock(&links.peers)[&peer].up.is_some()
+    }
+
+    #[test]
+    fn a_session_that_takes_over_leaves_the_link_up_and_one_after_a_gap_does_not() {
+        let (links, peer) = links();
+        links.on_event(&up(Direction::Inbound, 1, 5));
+        links.on_event(&up(Direction::Outbound, 2, 5));
+        assert!(!is_up(&links, peer), "nothing was answered");
+        links.on_life_answer(peer, SessionId::new(2), LIFE);
+        assert!(!is_up(&links, peer), "the peer hasn't confirmed its own");
+        let changed = |state| Event::LinkChanged {
+            peer: PeerId::new(2).unwrap(),
+            state,
+        };
+        links.on_event(&changed(LinkState::Up));
+        assert!(is_up(&links, peer));
+        links.on_event(&changed(LinkState::OnlyOut));
+        assert!(!is_up(&links, peer), "the peer has lost its own");
+        links.on_event(&changed(LinkState::Up));
+        links.on_event(&up(Direction::Outbound, 3, 5));
+        assert!(
+            is_up(&links, peer),
+            "the same boot of the peer, without a gap"
+        );
+        links.on_event(&down(Direction::Outbound, 2));
+        assert!(is_up(&links, peer));
+        links.on_event(&down(Direction::Outbound, 3));
+        assert!(!is_up(&links, peer));
+        links.on_event(&up(Direction::Outbound, 4, 5));
+        assert!(!is_up(&links, peer), "after a gap it is asked again");
+        links.on_life_answer(peer, SessionId::new(4), LIFE);
+        links.on_event(&up(Direction::Outbound, 5, 6));
+        assert!(!is_up(&links, peer), "another boot has another life");
+    }
 }

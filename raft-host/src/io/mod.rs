@@ -12,6 +12,7 @@ mod links;
 mod machine;
 mod node;
 mod outbox;
+mod peers;
 mod requests;
 mod shard;
 mod storage;

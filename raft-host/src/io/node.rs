@@ -17,6 +17,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use transport::io::clock;
+use transport::proto::authority::Contact;
 use transport::{Credentials, Transport};
 
 use super::apply::{ApplyPool, GroupApply};
@@ -28,6 +29,7 @@ use super::life::Life;
 use super::links::Links;
 use super::machine::{MachineError, MachineFactory};
 use super::outbox::ControlOutbox;
+use super::peers;
 use super::requests::Request;
 use super::shard::{self, OpeningGroup, PeerEnd, ShardSetup, ShardThread, specify};
 use super::storage::{Storage, random_bits};
@@ -142,6 +144,9 @@ impl Host {
     ) -> Result<Self, StartError> {
         links.incarnation = storage.incarnation();
         links.boot = storage.boot();
+        links.contact = Contact::FirstCounts;
+        links.records = storage.peers().clone();
+        let (folder, seen) = (storage.folder().to_owned(), storage.peers().clone());
         let node = NodeId::new(links.identity.node.to_u32());
         let nodes: Vec<_> = links
             .peers
@@ -182,8 +187,13 @@ impl Host {
             shards: host.config.shards(),
         };
         let waiting = host.start_shards(opened, life, &nodes, &inboxes)?;
+        links.sync_number = host.health.health().sync_number;
         host.connect(waiting, links, credentials, life, &inboxes)
             .await?;
+        if let Some(transport) = &host.transport {
+            let transport = Arc::downgrade(transport);
+            host.tasks.spawn(peers::keep(transport, folder, seen));
+        }
         Ok(host)
     }
 

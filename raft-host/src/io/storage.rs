@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use transport::{Boot, Incarnation, NodeIdentity, PeerId};
 
+use super::peers::{self, Records};
 use crate::log::{Files, RealFiles};
 
 const NODE: &str = "node";
@@ -55,6 +56,12 @@ pub enum StorageError {
         /// The missing file.
         path: PathBuf,
     },
+    /// The file of what was seen of the peers is damaged.
+    #[error("{path} is damaged; remove it, and each peer's next contact is taken as its first")]
+    DamagedPeers {
+        /// The file.
+        path: PathBuf,
+    },
     /// The boots ran out.
     #[error("the boot counter in {path} is at its end")]
     BootsUsedUp {
@@ -66,7 +73,9 @@ pub enum StorageError {
 /// An open folder, and this life of it.
 #[derive(Debug)]
 pub struct Storage {
+    folder: PathBuf,
     files: Arc<dyn Files>,
+    peers: Records,
     incarnation: Incarnation,
     boot: Boot,
 }
@@ -124,13 +133,16 @@ impl Storage {
             }
             Err(error) => return Err(failed("read", &path)(error)),
         };
+        let peers = peers::read(&folder)?;
         let boot = boots
             .checked_add(1)
             .ok_or(StorageError::BootsUsedUp { path: path.clone() })?;
         write(&folder, &encode(incarnation, boot))?;
         let files = RealFiles::new(&log).map_err(failed("make", &log))?;
         Ok(Self {
+            folder,
             files: Arc::new(files),
+            peers,
             incarnation,
             boot: Boot::new(boot),
         })
@@ -158,6 +170,16 @@ impl Storage {
         peers: BTreeMap<PeerId, String>,
     ) -> transport::Config {
         transport::Config::new(identity, self.incarnation, self.boot, listen, peers)
+    }
+
+    /// Where it is.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// What earlier lives have seen of the peers.
+    pub(super) fn peers(&self) -> &Records {
+        &self.peers
     }
 
     pub(super) fn files(&self) -> Arc<dyn Files> {

@@ -583,6 +583,7 @@ async fn a_node_on_another_disk_than_the_admitted_one_is_refused() {
         incarnation: known,
         boot: Boot::new(1),
         sync_number: 0,
+        boot_sync_number: 0,
         pinned: true,
     };
     scene.one.transport.pin(node(3), record);

@@ -392,11 +392,22 @@ impl Session {
         reply.sealed(&self.keys.reply)
     }
 
-    /// The next message of the transport and its bytes; `None` once it says no more.
+    /// The next message of the transport that is no confirm, and its bytes; `None` once it says no
+    /// more.
     ///
     /// # Panics
     /// When it isn't as the wire wants it, or none comes.
     pub async fn read(&mut self) -> Option<(Message, Vec<u8>)> {
+        loop {
+            match self.read_any().await {
+                // Beside the replies, at times that nothing here depends on.
+                Some((message, _)) if message.kind == kind::CONFIRM => {}
+                other => return other,
+            }
+        }
+    }
+
+    async fn read_any(&mut self) -> Option<(Message, Vec<u8>)> {
         let (message, length) = loop {
             if let Some(found) = Message::first_of(&self.came) {
                 break found;
@@ -413,6 +424,20 @@ impl Session {
         let bytes: Vec<u8> = self.came.drain(..length).collect();
         self.check(&message, &bytes);
         Some((message, bytes))
+    }
+
+    /// The next confirm of the transport, whatever it is among.
+    ///
+    /// # Panics
+    /// When it isn't as the wire wants it, or none comes.
+    pub async fn confirm(&mut self) -> Message {
+        loop {
+            match self.read_any().await {
+                Some((message, _)) if message.kind == kind::CONFIRM => return message,
+                Some(_) => {}
+                None => panic!("no confirm came"),
+            }
+        }
     }
 
     /// Holds a message of the transport against the wire's rules.

@@ -257,7 +257,7 @@ impl World {
             let here = &mut end.lanes[place(lane)];
             match here.out.step(now, &mut node.authority) {
                 Ok(None) => return,
-                Ok(Some(OutboundEvent::Answered(_))) => {}
+                Ok(Some(OutboundEvent::Answered(_) | OutboundEvent::Confirmed(_))) => {}
                 Ok(Some(OutboundEvent::Up { .. })) => {
                     self.counts.sessions += 1;
                     here.backoff.reset();

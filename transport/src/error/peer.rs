@@ -1,6 +1,6 @@
 //! Faults of the peer: it broke the protocol, or it isn't who or what was wanted.
 
-use crate::error::CloseCode;
+use crate::error::{AuthorityEnded, CloseCode};
 use crate::id::{Boot, ClusterName, IdError, Incarnation, Lane, PeerId, Sequence};
 
 /// A peer broke the protocol. The session ends, nothing after the fault is delivered.
@@ -217,6 +217,14 @@ pub enum PeerIncompatible {
         /// The node in the certificate.
         got: PeerId,
     },
+    /// A node whose authority was ended here, whatever its certificate says.
+    #[error("node {got} calls, but {why}")]
+    AuthorityEnded {
+        /// The node in the certificate.
+        got: PeerId,
+        /// Why it may not speak.
+        why: AuthorityEnded,
+    },
     /// A certificate that names no node.
     #[error("certificate names no node: {fault}")]
     NoIdentity {
@@ -326,6 +334,11 @@ impl PeerIncompatible {
                 CloseCode::UnknownPeer,
                 format!("a peer of node {here}"),
                 format!("node {got}"),
+            ),
+            Self::AuthorityEnded { got, why } => (
+                CloseCode::Authority,
+                format!("node {got} not to call"),
+                why.to_string(),
             ),
             Self::NoIdentity { fault } => (
                 CloseCode::NoIdentity,

@@ -20,17 +20,20 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::error::SessionEnd;
-use crate::id::{Lane, NodeIdentity, PeerId, Sequence, SessionId};
+use crate::id::{Boot, Incarnation, Lane, NodeIdentity, PeerId, Sequence, SessionId};
 use crate::io::clock;
+use crate::io::credentials::{Credentials, PeerCertificate, Presented};
 use crate::io::events::{Direction, Event};
 use crate::io::pump::{self, SessionCore, Wish};
-use crate::io::shared::{InboundShared, Shared, SharedJudge};
+use crate::io::shared::{InboundShared, LaneShared, PeerShared, Shared, SharedJudge};
 use crate::io::standing::Standing;
 use crate::io::tls::{Parties, TlsPipe};
 use crate::limits::{
-    BULK_UNSENT_BYTES_MAX, CLOSE_TIMEOUT, HANDSHAKES_MAX, HANDSHAKES_PER_SOURCE_MAX,
+    BULK_UNSENT_BYTES_MAX, CLOSE_TIMEOUT, CONFIRM_INTERVAL, HANDSHAKES_MAX,
+    HANDSHAKES_PER_SOURCE_MAX,
 };
 use crate::mailbox::Mailbox;
+use crate::proto::confirm::Confirm;
 use crate::proto::hello::Claims;
 use crate::proto::inbound::{Accepted, InboundEvent, InboundSession, InboundStats};
 use crate::proto::outbound::Transmitted;
@@ -175,7 +178,7 @@ impl SessionTask {
             handshaken = handshake => handshaken,
         };
         match handshaken {
-            Ok((pipe, certified)) => self.serve(pipe, certified, place).await,
+            Ok(handshaken) => self.serve(handshaken, place).await,
             Err((identity, end)) => self.turn_away(identity, end),
         }
     }
@@ -195,13 +198,13 @@ impl SessionTask {
     async fn handshake(
         &self,
         stream: TcpStream,
-    ) -> Result<(TlsPipe, NodeIdentity), (Option<NodeIdentity>, SessionEnd)> {
+    ) -> Result<Handshaken, (Option<NodeIdentity>, SessionEnd)> {
         let limit = self.shared.config.tuning.handshake_timeout();
         stream
             .set_nodelay(true)
             .map_err(|error| (None, error.kind().into()))?;
-        let accept = self.shared.credentials().accept();
-        let pipe = TlsPipe::accept(stream, &accept, limit)
+        let credentials = self.shared.credentials();
+        let pipe = TlsPipe::accept(stream, &credentials.accept(), limit)
             .await
             .map_err(|end| (None, end))?;
         let certified = pipe.peer().facts().identity.clone();
@@ -211,30 +214,42 @@ impl SessionTask {
                 return Err((Some(certified), fault.into()));
             }
         }
-        Ok((pipe, certified))
+        Ok(Handshaken { pipe, credentials })
     }
 
     /// Waits for the hello and runs the session to its end.
-    async fn serve(self, mut pipe: TlsPipe, certified: NodeIdentity, place: Place) {
-        let mut driven = match self.accept_session(&pipe, &certified, place) {
+    async fn serve(self, handshaken: Handshaken, place: Place) {
+        let certified = handshaken.pipe.peer().facts().identity.clone();
+        let mut driven = match self.accept_session(&handshaken, &certified, place) {
             Ok(driven) => driven,
             Err(end) => return self.turn_away(Some(certified), end),
         };
+        let mut pipe = handshaken.pipe;
         let (session_wish, mut session_wishes) = watch::channel(Wish::Run);
         driven.session_wish = Some(session_wish.clone());
-        let revoked = self
-            .shared
-            .peers
-            .get(&certified.node)
-            .map(|peer| peer.revoked.subscribe());
-        let standing = Standing {
+        let mut standing = Standing {
             wish: self.wish.clone(),
-            revoked,
+            revoked: None,
             control_up: None,
         };
-        let relay = standing.relay(session_wish);
+        let (told_up, mut up) = watch::channel(false);
+        driven.told_up = Some(told_up);
+        let peer = driven.known.clone();
+        // Until it is up the hello is refused, with the reason.
+        let relay = async move {
+            let early = standing.clone().relay(session_wish.clone());
+            tokio::select! {
+                never = early => match never {},
+                _ = up.wait_for(|up| *up) => {}
+            }
+            standing.revoked = peer.map(|peer| peer.revoked.subscribe());
+            standing.relay(session_wish).await
+        };
         let end = tokio::select! {
-            end = pump::run(&mut pipe, &mut driven, &mut session_wishes, CLOSE_TIMEOUT) => end,
+            ended = pump::run(&mut pipe, &mut driven, &mut session_wishes, CLOSE_TIMEOUT) => {
+                // Nobody wishes to hand over a session that the peer dialled.
+                ended.err().unwrap_or(SessionEnd::Replaced)
+            }
             never = relay => match never {},
         };
         match driven.up {
@@ -245,10 +260,20 @@ impl SessionTask {
 
     fn accept_session(
         &self,
-        pipe: &TlsPipe,
+        handshaken: &Handshaken,
         certified: &NodeIdentity,
         place: Place,
     ) -> Result<Driven, SessionEnd> {
+        let Handshaken { pipe, credentials } = handshaken;
+        let known = self.shared.peers.get(&certified.node).cloned();
+        if let Some(peer) = &known {
+            // What it lost with another certificate it has again.
+            self.shared
+                .recheck(credentials, pipe.peer(), Presented::AsClient)?;
+            if peer.restore_certificate() {
+                self.shared.tell(Event::AuthorityRegained { peer: peer.id });
+            }
+        }
         let parties = Parties {
             cluster: self.shared.config.identity.cluster.clone(),
             dialler: certified.node,
@@ -270,16 +295,28 @@ impl SessionTask {
             shared: Arc::clone(&self.shared),
             inbound: Arc::clone(&self.inbound),
             peer: certified.node,
+            known,
             session,
+            certificate: pipe.peer().clone(),
+            credentials: credentials.clone(),
             core: InboundSession::new(clock::now(), accepted),
             answers: Mailbox::default(),
             mail: Vec::new(),
             view: Arc::default(),
             place: Some(place),
             session_wish: None,
+            told_up: None,
             up: None,
+            confirmed: Confirm::default(),
+            confirmed_at: None,
         })
     }
+}
+
+/// A connection whose certificate was accepted, and by which credentials.
+struct Handshaken {
+    pipe: TlsPipe,
+    credentials: Credentials,
 }
 
 /// An accepted session's core, its host's answers, and where it stands.
@@ -287,40 +324,65 @@ struct Driven {
     shared: Arc<Shared>,
     inbound: Arc<dyn Inbound>,
     peer: PeerId,
+    /// The peer as this node reaches it; `None` if it isn't configured.
+    known: Option<Arc<PeerShared>>,
     session: SessionId,
+    certificate: PeerCertificate,
+    credentials: Credentials,
     core: InboundSession,
     answers: Mailbox<FromHost>,
     mail: Vec<FromHost>,
     view: Arc<Mutex<(usize, InboundStats)>>,
     place: Option<Place>,
     session_wish: Option<watch::Sender<Wish>>,
+    told_up: Option<watch::Sender<bool>>,
     up: Option<Lane>,
+    /// What the peer was told last, and when that was last looked at.
+    confirmed: Confirm,
+    confirmed_at: Option<Instant>,
 }
 
 impl Driven {
     /// The hello stands: takes the place of an older session of this peer and lane.
-    fn enter(&mut self, lane: Lane, claims: &Claims) {
+    ///
+    /// # Errors
+    /// Its certificate was believed when the handshake began and isn't any more.
+    fn enter(&mut self, lane: Lane, claims: &Claims) -> Result<(), SessionEnd> {
         self.up = Some(lane);
         self.place = None;
+        if let Some(told) = &self.told_up {
+            told.send_replace(true);
+        }
         let Some(wish) = self.session_wish.clone() else {
-            return;
+            return Ok(());
         };
         let (session, view) = (self.session, Arc::clone(&self.view));
         let (incarnation, boot) = (claims.incarnation, claims.boot);
+        let mut inbound = lock(&self.shared.inbound);
+        let older = inbound.get(&(self.peer, lane)).filter(|older| {
+            // One after a restart has nothing to do with the one before.
+            older.incarnation == incarnation && older.boot == boot
+        });
         let entry = InboundShared {
             session,
+            before: older.map(|older| older.session),
             incarnation,
             boot,
+            certificate: self.certificate.clone(),
             wish,
             view,
         };
-        let older = lock(&self.shared.inbound).insert((self.peer, lane), entry);
+        let older = inbound.insert((self.peer, lane), entry);
+        drop(inbound);
         if let Some(older) = older {
             older.wish.send_replace(Wish::End(SessionEnd::Replaced));
         }
-        // It calls, so it lives: no need to sit out a back-off towards it.
-        if let Some(peer) = self.shared.peers.get(&self.peer) {
+        if let Some(peer) = &self.known {
+            *lock(&peer.certificate) = Some(self.certificate.clone());
+            // It calls, so it lives: no need to sit out a back-off towards it.
             peer.dial_now.send_modify(|count| *count += 1);
+            self.renew_if_it_did(peer.lane(lane));
+            retire(peer, incarnation, boot);
         }
         self.shared.tell(Event::SessionUp {
             peer: self.peer,
@@ -330,6 +392,65 @@ impl Driven {
             incarnation,
             boot,
         });
+        self.review(lane);
+        let judged = self
+            .shared
+            .recheck(&self.credentials, &self.certificate, Presented::AsClient);
+        Ok(judged?)
+    }
+
+    /// A control session came or went: the link may be another.
+    fn review(&self, lane: Lane) {
+        if let (Some(peer), Lane::Control) = (&self.known, lane) {
+            self.shared.review_link(peer, |_| ());
+        }
+    }
+
+    /// Tells the peer what this node holds to it, when that changed, and at times how far the log
+    /// is synced.
+    fn confirm(&mut self, now: Instant) {
+        let (Some(peer), Some(Lane::Control)) = (&self.known, self.up) else {
+            return;
+        };
+        let confirm = self.shared.confirm(peer);
+        let rested = self
+            .confirmed_at
+            .is_none_or(|at| now.saturating_duration_since(at) >= CONFIRM_INTERVAL);
+        let news = confirm.held != self.confirmed.held
+            || (rested && confirm.sync_number != self.confirmed.sync_number);
+        if news {
+            self.core.confirm(confirm);
+            (self.confirmed, self.confirmed_at) = (confirm, Some(now));
+        } else if rested {
+            // To look again in a while.
+            self.confirmed_at = Some(now);
+        }
+    }
+
+    /// A peer that calls with another leaf than it shows where it is called has a new one, and an
+    /// old one there, which may stand for less long: what it shows there is renewed as well.
+    fn renew_if_it_did(&self, lane: &LaneShared) {
+        let live = lock(&lane.live);
+        if let Some(live) = live.as_ref()
+            && !live.certificate.has_leaf_of(&self.certificate)
+        {
+            lane.renew.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Whether frames may still be taken: neither the peer's authority nor the session has ended.
+    fn stands(&self) -> Result<(), SessionEnd> {
+        if self.up.is_none() {
+            return Ok(());
+        }
+        let revoked = self.known.as_ref().and_then(|peer| *peer.revoked.borrow());
+        if let Some(why) = revoked {
+            return Err(why.into());
+        }
+        match self.session_wish.as_ref().map(|wish| wish.borrow().clone()) {
+            Some(Wish::End(end)) => Err(end),
+            Some(Wish::Run | Wish::Drain(_) | Wish::HandOver) | None => Ok(()),
+        }
     }
 
     fn leave(&mut self, lane: Lane, end: &SessionEnd) {
@@ -346,7 +467,7 @@ impl Driven {
         if in_place {
             inbound.remove(&key);
             match lane {
-                Lane::Control => end_with_control(inbound.get(&(self.peer, Lane::Bulk))),
+                Lane::Control => end_with_control(inbound.get(&(self.peer, Lane::Bulk)), end),
                 // A control session that drains waits for this.
                 Lane::Bulk => {
                     if let Some(control) = inbound.get(&(self.peer, Lane::Control)) {
@@ -356,6 +477,7 @@ impl Driven {
             }
         }
         drop(inbound);
+        self.review(lane);
         self.shared.tell(Event::SessionDown {
             peer: self.peer,
             lane,
@@ -366,20 +488,45 @@ impl Driven {
     }
 }
 
-/// The end of control ends bulk, unless that is ending already.
-fn end_with_control(bulk: Option<&InboundShared>) {
+/// A peer that was started anew has nobody at the other end of the sessions that go to its earlier
+/// life, whatever their sockets say: they end now, not when their frames grow old.
+fn retire(peer: &PeerShared, incarnation: Incarnation, boot: Boot) {
+    for lane in Lane::ALL {
+        let live = lock(&peer.lane(lane).live);
+        let Some(live) = live.as_ref() else { continue };
+        let same = live.incarnation == incarnation;
+        if same && live.boot >= boot {
+            continue;
+        }
+        let (known, got) = (live.boot, boot);
+        live.wish.send_if_modified(|wish| {
+            let lives = !matches!(wish, Wish::End(_));
+            if lives {
+                *wish = Wish::End(SessionEnd::PeerRestarted { known, got });
+            }
+            lives
+        });
+    }
+}
+
+/// The end of control ends bulk, unless that is ending already; the peer's authority that of both.
+fn end_with_control(bulk: Option<&InboundShared>, control: &SessionEnd) {
     let Some(bulk) = bulk else { return };
+    let end = match control {
+        SessionEnd::Authority(why) => SessionEnd::Authority(*why),
+        _ => SessionEnd::ControlEnded,
+    };
     bulk.wish.send_if_modified(|wish| {
         let runs = *wish == Wish::Run;
         if runs {
-            *wish = Wish::End(SessionEnd::ControlEnded);
+            *wish = Wish::End(end);
         }
         runs
     });
 }
 
 impl SessionCore for Driven {
-    fn take_mail(&mut self, _now: Instant) -> Result<(), SessionEnd> {
+    fn take_mail(&mut self, now: Instant) -> Result<(), SessionEnd> {
         let mut mail = std::mem::take(&mut self.mail);
         self.answers.drain(&mut mail);
         let mut rejected = None;
@@ -390,6 +537,7 @@ impl SessionCore for Driven {
             }
         }
         self.mail = mail;
+        self.confirm(now);
         rejected.map_or(Ok(()), |fault| Err(fault.into()))
     }
 
@@ -402,12 +550,11 @@ impl SessionCore for Driven {
     }
 
     fn step(&mut self, now: Instant) -> Result<bool, SessionEnd> {
-        match self
-            .core
-            .step(now, &mut SharedJudge(&self.shared.authority))?
-        {
+        // Before each message, not once a turn: nothing that is verified later is delivered (T9).
+        self.stands()?;
+        match self.core.step(now, &mut SharedJudge(&self.shared))? {
             None => return Ok(false),
-            Some(InboundEvent::Up { lane, claims, .. }) => self.enter(lane, &claims),
+            Some(InboundEvent::Up { lane, claims, .. }) => self.enter(lane, &claims)?,
             Some(InboundEvent::Late(_)) => {}
             Some(InboundEvent::Frame(frame)) => {
                 let slot = ReplySlot::new(self.answers.clone(), frame.sequence());
@@ -441,7 +588,11 @@ impl SessionCore for Driven {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.core.poll_timeout()
+        let look = match self.up {
+            Some(Lane::Control) => self.confirmed_at.map(|at| at + CONFIRM_INTERVAL),
+            Some(Lane::Bulk) | None => None,
+        };
+        [self.core.poll_timeout(), look].into_iter().flatten().min()
     }
 
     fn on_eof(&self) -> SessionEnd {
@@ -455,6 +606,10 @@ impl SessionCore for Driven {
                 && lock(&self.shared.inbound).contains_key(&(self.peer, Lane::Bulk))
         };
         self.core.unanswered() == 0 && !held_by_bulk()
+    }
+
+    fn hold(&mut self) -> bool {
+        false
     }
 
     fn close_message(&mut self, end: &SessionEnd) -> Option<Bytes> {

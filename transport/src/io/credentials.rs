@@ -23,6 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use aws_lc_rs::digest::{self, Digest};
 use rustls::crypto::CryptoProvider;
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ConfigBuilder, ServerConfig, WantsVerifier};
@@ -33,9 +34,10 @@ use x509_parser::revocation_list::CertificateRevocationList;
 
 use self::certificate::{Particulars, parse, printable};
 use self::files::PemSet;
-use self::trust::{Authority, Trust, unix_time};
+use self::trust::{Authority, SignedList, Trust, signed, unix_time};
 use crate::error::TlsFault;
 use crate::id::NodeIdentity;
+use crate::proto::lapse::Lapse;
 
 pub use self::certificate::{CertificateFacts, PeerCertificate, identity_of};
 pub use self::error::{CredentialError, Role};
@@ -56,7 +58,9 @@ struct Inner {
     own: Arc<CertifiedKey>,
     facts: Arc<CertificateFacts>,
     trust: Arc<Trust>,
-    list_due: Option<i64>,
+    list_times: Option<ListTimes>,
+    /// Of all that the files hold, the key aside.
+    digest: Digest,
     client: ConfigBuilder<ClientConfig, WantsVerifier>,
     server: ConfigBuilder<ServerConfig, WantsVerifier>,
 }
@@ -69,6 +73,15 @@ impl std::fmt::Debug for Inner {
             .field("facts", &self.facts)
             .finish_non_exhaustive()
     }
+}
+
+/// When the revocation lists were issued and are due, in seconds from 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ListTimes {
+    /// The oldest list's beginning.
+    issued: i64,
+    /// When the first of them must be replaced.
+    due: Option<i64>,
 }
 
 /// Whether a set that is past its time may be loaded.
@@ -117,15 +130,12 @@ impl Credentials {
         let facts = own_facts(files, &set.chain, expected)?;
         let own = own_key(files, &set, &provider)?;
         let authorities = authorities(files, &set.authorities)?;
-        let (lists, list_due) = match &set.lists {
+        let (lists, list_times) = match &set.lists {
             Some(lists) => revocation_lists(files, lists, &set, &authorities, &provider)?,
             None => (None, None),
         };
+        let digest = digest_of(&set);
         let trust = Arc::new(Trust {
-            anchors: authorities
-                .iter()
-                .map(|authority| authority.anchor.clone())
-                .collect(),
             authorities,
             lists,
             ca: files.ca.display().to_string(),
@@ -144,7 +154,8 @@ impl Credentials {
             own,
             facts,
             trust,
-            list_due,
+            list_times,
+            digest,
             client,
             server,
         })))
@@ -172,7 +183,88 @@ impl Credentials {
     /// where no list is configured.
     #[must_use]
     pub fn list_due(&self) -> Option<i64> {
-        self.0.list_due
+        self.0.list_times?.due
+    }
+
+    /// When the oldest of the revocation lists was issued, in seconds from 1970; `None` where no
+    /// list is configured.
+    #[must_use]
+    pub fn list_issued(&self) -> Option<i64> {
+        Some(self.0.list_times?.issued)
+    }
+
+    /// Whether these are the same credentials, made by one load.
+    #[must_use]
+    pub fn is_same_load(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Whether the files held the same certificates and lists.
+    #[must_use]
+    pub fn has_content_of(&self, other: &Self) -> bool {
+        self.0.digest.as_ref() == other.0.digest.as_ref()
+    }
+
+    /// Whether both present the same leaf.
+    #[must_use]
+    pub fn has_leaf_of(&self, other: &Self) -> bool {
+        self.0.own.cert.first() == other.0.own.cert.first()
+    }
+
+    /// Whether this node's own leaf is in its time.
+    #[must_use]
+    pub fn is_leaf_in_time(&self, now: SystemTime) -> bool {
+        let now = signed(unix_time(now).as_secs());
+        (self.0.facts.not_before..=self.0.facts.not_after).contains(&now)
+    }
+
+    /// The last second in which a chain can stand under this trust, counted from 1970: that of its
+    /// leaf, or of an issuer of it.
+    #[must_use]
+    pub fn good_until(&self, peer: &PeerCertificate) -> i64 {
+        let chain = || peer.chain().iter().map(Particulars::of_der);
+        let own = chain().map(|said| said.not_after).min();
+        let issuer = chain().last().map(|said| said.issuer);
+        let authorities = self.0.trust.authorities.iter();
+        let anchor = authorities
+            .filter(|authority| issuer.as_ref() == Some(&authority.said.subject))
+            .map(|authority| authority.said.not_after)
+            .max();
+        [own, anchor]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(i64::MAX)
+    }
+
+    /// What of this set will lapse, and when.
+    #[must_use]
+    pub fn lapses(&self) -> Vec<Lapse> {
+        let inner = &self.0;
+        let mut lapses = vec![Lapse {
+            what: format!("certificate {} of this node", inner.files.cert.display()),
+            from: inner.facts.not_before,
+            until: inner.facts.not_after,
+        }];
+        for Authority { said, .. } in &inner.trust.authorities {
+            lapses.push(Lapse {
+                what: format!("certificate of {} in {}", said.subject, inner.trust.ca),
+                from: said.not_before,
+                until: said.not_after,
+            });
+        }
+        if let Some(ListTimes {
+            issued,
+            due: Some(due),
+        }) = inner.list_times
+        {
+            lapses.push(Lapse {
+                what: format!("revocation list {}", inner.trust.crl),
+                from: issued,
+                until: due,
+            });
+        }
+        lapses
     }
 
     /// What a connection to this node needs. Made for each connection anew.
@@ -292,13 +384,33 @@ fn authorities(
         }
         Ok(Authority {
             anchor: anchor.to_owned(),
+            key: key_of(&certificate).to_vec(),
             said,
         })
     };
     certificates.iter().enumerate().map(read).collect()
 }
 
-type Lists = (Option<Vec<CertRevocationList<'static>>>, Option<i64>);
+type Lists = (Option<Vec<SignedList>>, Option<ListTimes>);
+
+fn digest_of(set: &PemSet) -> Digest {
+    let mut context = digest::Context::new(&digest::SHA256);
+    let mut part = |kind: &[u8], bytes: &[u8]| {
+        context.update(kind);
+        context.update(&(bytes.len() as u64).to_be_bytes());
+        context.update(bytes);
+    };
+    for certificate in &set.authorities {
+        part(b"a", certificate);
+    }
+    for certificate in &set.chain {
+        part(b"c", certificate);
+    }
+    for list in set.lists.iter().flatten() {
+        part(b"l", list);
+    }
+    context.finish()
+}
 
 /// Every list must be signed by a CA of the set, or by an issuer in our own chain, and every CA
 /// must have one: the certificates of a CA without a list would all be refused.
@@ -313,8 +425,7 @@ fn revocation_lists(
     let issuers = set.authorities.iter().chain(set.chain.iter().skip(1));
     let issuers: Vec<_> = issuers.filter_map(parse).collect();
     let mut understood = Vec::new();
-    let mut from = Vec::new();
-    let mut due: Option<i64> = None;
+    let (mut due, mut issued) = (None::<i64>, None::<i64>);
     for (index, der) in lists.iter().enumerate() {
         let broken = || malformed(Role::Crl, &crl, index);
         let owned = OwnedCertRevocationList::from_der(der).map_err(|_| broken())?;
@@ -329,15 +440,17 @@ fn revocation_lists(
             issuer: printable(&list.issuer().to_string()),
             ca: files.ca.clone(),
         })?;
-        from.push(signer.subject().as_raw().to_vec());
         let next = list.next_update().map(|next| next.timestamp());
         due = [due, next].into_iter().flatten().min();
-        understood.push(CertRevocationList::from(owned));
+        let this = Some(list.last_update().timestamp());
+        issued = [issued, this].into_iter().flatten().min();
+        understood.push(SignedList {
+            key: key_of(signer).to_vec(),
+            list: CertRevocationList::from(owned),
+        });
     }
-    for (der, authority) in set.authorities.iter().zip(authorities) {
-        let listed =
-            parse(der).is_some_and(|ca| from.iter().any(|raw| raw == ca.subject().as_raw()));
-        if !listed {
+    for authority in authorities {
+        if !understood.iter().any(|list| list.key == authority.key) {
             return Err(CredentialError::ListMissing {
                 crl,
                 subject: authority.said.subject.clone(),
@@ -345,7 +458,12 @@ fn revocation_lists(
             });
         }
     }
-    Ok((Some(understood), due))
+    let times = issued.map(|issued| ListTimes { issued, due });
+    Ok((Some(understood), times))
+}
+
+fn key_of<'a>(certificate: &'a X509Certificate<'_>) -> &'a [u8] {
+    &certificate.public_key().subject_public_key.data
 }
 
 /// Whether the list carries the issuer's name and signature. Which algorithm it is of is left to
@@ -355,7 +473,7 @@ fn signed_by(
     issuer: &X509Certificate<'_>,
     provider: &CryptoProvider,
 ) -> bool {
-    let key = &issuer.public_key().subject_public_key.data;
+    let key = key_of(issuer);
     let algorithms = provider.signature_verification_algorithms.all.iter();
     list.issuer().as_raw() == issuer.subject().as_raw()
         && algorithms.into_iter().any(|algorithm| {

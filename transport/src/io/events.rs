@@ -5,10 +5,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::budget::AccountSnapshot;
-use crate::error::SessionEnd;
+use crate::error::{AuthorityEnded, SessionEnd};
 use crate::id::{Boot, Incarnation, Lane, NodeIdentity, PeerId, SessionId};
+use crate::io::credentials::{CertificateFacts, CredentialError};
 use crate::proto::histogram::Distribution;
 use crate::proto::inbound::InboundStats;
+use crate::proto::link::LinkState;
 use crate::proto::occupancy::OccupancyReading;
 use crate::proto::outbound::OutboundStats;
 
@@ -73,6 +75,42 @@ pub enum Event {
         /// Why.
         end: SessionEnd,
     },
+    /// Both directions of a link are confirmed, or no longer.
+    LinkChanged {
+        /// The peer.
+        peer: PeerId,
+        /// How it stands now.
+        state: LinkState,
+    },
+    /// A link has been up in one direction only for longer than `dialback_timeout`.
+    OneWay {
+        /// The peer.
+        peer: PeerId,
+        /// Which direction there is.
+        state: LinkState,
+    },
+    /// A peer lost its authority: nothing is sent to it or taken from it.
+    AuthorityLost {
+        /// The peer.
+        peer: PeerId,
+        /// Why.
+        why: AuthorityEnded,
+    },
+    /// A peer that had lost its authority for its certificate has a good one.
+    AuthorityRegained {
+        /// The peer.
+        peer: PeerId,
+    },
+    /// The credentials changed on disk and are in use.
+    CredentialsReloaded {
+        /// What this node's leaf says now.
+        leaf: CertificateFacts,
+    },
+    /// The credentials changed on disk and can't be used; the old ones stay.
+    CredentialsRefused {
+        /// Why.
+        fault: CredentialError,
+    },
 }
 
 impl Event {
@@ -96,18 +134,22 @@ impl Event {
                 session,
                 end,
             } => match end {
-                SessionEnd::ShutDown | SessionEnd::ClosedByPeer(_) | SessionEnd::ControlEnded => {
+                SessionEnd::ShutDown
+                | SessionEnd::ClosedByPeer(_)
+                | SessionEnd::ControlEnded
+                | SessionEnd::PeerRestarted { .. }
+                | SessionEnd::Replaced => {
                     tracing::info!(%peer, %lane, ?direction, %session, "session ended: {end}");
                 }
                 SessionEnd::PeerMisbehaved(_)
                 | SessionEnd::PeerIncompatible(_)
                 | SessionEnd::Tls(_)
                 | SessionEnd::Authority(_)
+                | SessionEnd::Certificate(_)
                 | SessionEnd::TimedOut(_)
                 | SessionEnd::RefusedByPeer(_)
                 | SessionEnd::Io { .. }
-                | SessionEnd::SequenceExhausted
-                | SessionEnd::Replaced => {
+                | SessionEnd::SequenceExhausted => {
                     tracing::warn!(%peer, %lane, ?direction, %session, "session ended: {end}");
                 }
             },
@@ -132,6 +174,38 @@ impl Event {
                 end,
             } => {
                 tracing::warn!(%remote, "turned away a connection from {remote}: {end}");
+            }
+            Self::LinkChanged { peer, state } => {
+                tracing::debug!(%peer, ?state, "link changed");
+            }
+            Self::OneWay {
+                peer,
+                state: LinkState::OnlyIn,
+            } => {
+                tracing::warn!(
+                    %peer,
+                    "the link with node {peer} is one-way: it reaches this node, and is not reached"
+                );
+            }
+            Self::OneWay { peer, .. } => {
+                tracing::warn!(
+                    %peer,
+                    "the link with node {peer} is one-way: it is reached, and does not confirm a \
+                     session of its own to this node"
+                );
+            }
+            Self::AuthorityLost { peer, why } => {
+                tracing::warn!(%peer, "node {peer} may not speak any more: {why}");
+            }
+            Self::AuthorityRegained { peer } => {
+                tracing::info!(%peer, "node {peer} may speak again: it has a good certificate");
+            }
+            Self::CredentialsReloaded { leaf } => {
+                let (serial, subject) = (&leaf.serial, &leaf.subject);
+                tracing::info!(%serial, "credentials reloaded; certificate of {subject}");
+            }
+            Self::CredentialsRefused { fault } => {
+                tracing::error!("credentials changed, and the old ones stay in use: {fault}");
             }
         }
     }
@@ -191,6 +265,8 @@ pub struct LaneStatus {
     pub last_end: Option<SessionEnd>,
     /// Dials that failed since the last session was up.
     pub failures: u64,
+    /// What the peer's certificate on the session of the moment says.
+    pub certificate: Option<CertificateFacts>,
 }
 
 /// One session that a peer dialled.
@@ -206,6 +282,8 @@ pub struct InboundStatus {
     pub incarnation: Incarnation,
     /// How often that directory was started, by the same hello.
     pub boot: Boot,
+    /// What its certificate on this session says.
+    pub certificate: CertificateFacts,
     /// Frames that the host hasn't answered, or whose reply waits for an older one's.
     pub unanswered_frames: usize,
     /// What the session has done.
@@ -243,10 +321,31 @@ pub struct AcceptorStatus {
 pub struct Status {
     /// The lanes towards each peer, control before bulk.
     pub lanes: Vec<LaneStatus>,
+    /// Whether both directions of each peer's link are there.
+    pub links: Vec<(PeerId, LinkState)>,
     /// The sessions that peers dialled.
     pub inbound: Vec<InboundStatus>,
     /// What each configured peer's lanes have brought, control before bulk.
     pub received: Vec<Received>,
     /// The listener.
     pub acceptor: AcceptorStatus,
+    /// What this node presents and believes.
+    pub credentials: CredentialsStatus,
+}
+
+/// The credentials in use.
+#[derive(Clone, Debug)]
+pub struct CredentialsStatus {
+    /// What this node's leaf says.
+    pub leaf: CertificateFacts,
+    /// When the oldest revocation list was issued, in seconds from 1970.
+    pub list_issued: Option<i64>,
+    /// When the first revocation list is due to be replaced, likewise.
+    pub list_due: Option<i64>,
+    /// Changes on disk that were taken over.
+    pub reloads: u64,
+    /// Changes on disk that couldn't be used.
+    pub refused_reloads: u64,
+    /// Why the files can't be used as they are now.
+    pub fault: Option<String>,
 }

@@ -1,4 +1,7 @@
-//! The task of one lane towards one peer: dial, handshake, hello, pump, and again after a wait. It
+//! The task of one lane towards one peer: dial, handshake, hello, pump, and again after a wait. A
+//! session that is to be renewed, since certificates changed, is handed over: the new connection is
+//! made while the old one serves, what was begun on the old one is answered, and the new one begins
+//! with the next frame, so that nothing is lost and nothing overtakes. It
 //! is started by the transport for each peer and lane and ends when the transport shuts down. If it
 //! panics the lane is dead and its items run into their deadlines unseen; the transport's shutdown
 //! reports it.
@@ -17,16 +20,17 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use crate::error::{PeerMisbehaved, SessionEnd, TimedOut};
-use crate::id::{Lane, NodeIdentity, Sequence, SessionId};
+use crate::id::{Boot, Incarnation, Lane, NodeIdentity, Sequence, SessionId};
 use crate::io::clock;
+use crate::io::credentials::{Credentials, PeerCertificate, Presented};
 use crate::io::events::{Direction, Event, LaneState};
-use crate::io::pump::{self, SessionCore, Wish};
-use crate::io::shared::{LaneMail, LaneShared, PeerShared, Shared, SharedJudge};
+use crate::io::pump::{self, HandedOver, SessionCore, Wish};
+use crate::io::shared::{LaneMail, LaneShared, LiveSession, PeerShared, Shared, SharedJudge};
 use crate::io::standing::{Standing, changed};
 use crate::io::tls::{Parties, TlsPipe};
 use crate::limits::{
     BACKOFF_FIRST, BACKOFF_MAX, BULK_NOTSENT_LOWAT_BYTES, BULK_UNSENT_BYTES_MAX, CLOSE_TIMEOUT,
-    CONTROL_UNSENT_BYTES_MAX,
+    CONTROL_UNSENT_BYTES_MAX, REFUSAL_GRACE_MAX, REFUSAL_GRACE_MIN,
 };
 use crate::proto::backoff::Backoff;
 use crate::proto::outbound::{LaneTimeouts, OutboundEvent, OutboundLane, Transmitted};
@@ -81,13 +85,18 @@ impl LaneTask {
             core,
             mail: Vec::new(),
             up: None,
+            incarnation: None,
+            begun: None,
+            retired: None,
         };
-        let backoff = Backoff::new(BACKOFF_FIRST, BACKOFF_MAX, jitter_seed);
+        let backoff = |seed| Backoff::new(BACKOFF_FIRST, BACKOFF_MAX, seed);
         Runner {
             driven,
-            backoff,
+            backoff: backoff(jitter_seed),
+            renewal_backoff: backoff(jitter_seed.rotate_left(32)),
             standing,
             dial_now,
+            proven: None,
         }
         .run()
         .await;
@@ -102,20 +111,45 @@ struct Driven {
     core: OutboundLane,
     mail: Vec<LaneMail>,
     up: Option<SessionId>,
+    /// The data directory of the peer that the session of the moment, or the last one, goes to.
+    incarnation: Option<Incarnation>,
+    /// What the session of the moment was begun with.
+    begun: Option<Begun>,
+    /// The connection whose session was handed over, until the new one is up: the peer may not
+    /// learn of its end before it has heard of the other.
+    retired: Option<TlsPipe>,
+}
+
+/// What a session was begun with, for whoever may have to judge or end it.
+struct Begun {
+    certificate: PeerCertificate,
+    credentials: Credentials,
+    wish: watch::Sender<Wish>,
 }
 
 struct Runner {
     driven: Driven,
     backoff: Backoff,
+    /// Of dials that are to renew a session while that lives on.
+    renewal_backoff: Backoff,
     standing: Standing,
     dial_now: watch::Receiver<u64>,
+    /// The connection that proved that the peer has a good certificate again.
+    proven: Option<Connected>,
+}
+
+/// A connection to the peer, proven to be the peer's, and by which credentials.
+struct Connected {
+    pipe: TlsPipe,
+    certified: NodeIdentity,
+    credentials: Credentials,
 }
 
 impl Runner {
     async fn run(&mut self) {
         loop {
             let end = match self.standing.wish() {
-                Wish::Run => self.one_session().await,
+                Wish::Run | Wish::HandOver => self.one_session().await,
                 Wish::Drain(_) => SessionEnd::ShutDown,
                 Wish::End(end) => end,
             };
@@ -124,6 +158,9 @@ impl Runner {
                 break;
             } else if matches!(end, SessionEnd::Authority(_)) {
                 self.wait_for_authority().await;
+                if self.standing.is_stopping() {
+                    break;
+                }
             } else {
                 // Bulk follows control and needs no back-off of its own.
                 let follows = end == SessionEnd::ControlEnded;
@@ -149,33 +186,72 @@ impl Runner {
     /// Dials and runs one session to its end.
     async fn one_session(&mut self) -> SessionEnd {
         self.driven.set_state(LaneState::Connecting);
-        let (mut pipe, certified) = match self.connect().await {
+        let connected = match self.proven.take() {
+            Some(proven) => Ok(proven),
+            None => self.connect().await,
+        };
+        let mut connected = match connected {
             Ok(connected) => connected,
             Err(end) => return end,
         };
-        if let Err(end) = self.driven.begin(&pipe, certified) {
-            return end;
+        loop {
+            let ended = self.serve(&mut connected).await;
+            if self.driven.up.is_some() {
+                self.backoff.reset();
+            }
+            match ended {
+                Ok(next) => {
+                    self.driven.hand_over();
+                    let old = std::mem::replace(&mut connected, next);
+                    self.driven.retired = Some(old.pipe);
+                }
+                Err(end) => return end,
+            }
         }
+    }
+
+    /// Runs a session over a connection, to its end or until another connection is to take over.
+    async fn serve(&mut self, connected: &mut Connected) -> Result<Connected, SessionEnd> {
         let (session_wish, mut session_wishes) = watch::channel(Wish::Run);
-        let relay = self.standing.clone().relay(session_wish);
+        self.driven.begin(connected, session_wish.clone())?;
+        let (shared, peer) = (
+            Arc::clone(&self.driven.shared),
+            Arc::clone(&self.driven.peer),
+        );
+        let lane = self.driven.lane;
+        let renewed = renew(&shared, &peer, lane, &mut self.renewal_backoff);
+        let relay = self.standing.clone().relay(session_wish.clone());
         let pumped = pump::run(
-            &mut pipe,
+            &mut connected.pipe,
             &mut self.driven,
             &mut session_wishes,
             CLOSE_TIMEOUT,
         );
-        let end = tokio::select! {
-            end = pumped => end,
-            never = relay => match never {},
-        };
-        if self.driven.up.is_some() {
-            self.backoff.reset();
+        tokio::pin!(renewed, relay, pumped);
+        let mut next = None;
+        loop {
+            tokio::select! {
+                ended = &mut pumped => {
+                    let HandedOver = ended?;
+                    return next.ok_or(SessionEnd::Replaced);
+                }
+                never = &mut relay => match never {},
+                connected = &mut renewed, if next.is_none() => {
+                    next = Some(connected);
+                    session_wish.send_if_modified(|wish| {
+                        let runs = *wish == Wish::Run;
+                        if runs {
+                            *wish = Wish::HandOver;
+                        }
+                        runs
+                    });
+                }
+            }
         }
-        end
     }
 
     /// Makes a connection, unless it is no longer wanted; deadlines run on meanwhile.
-    async fn connect(&mut self) -> Result<(TlsPipe, NodeIdentity), SessionEnd> {
+    async fn connect(&mut self) -> Result<Connected, SessionEnd> {
         let shared = Arc::clone(&self.driven.shared);
         let peer = Arc::clone(&self.driven.peer);
         let connecting = connect(&shared, &peer, self.driven.lane);
@@ -196,8 +272,10 @@ impl Runner {
         self.driven.set_state(LaneState::Down);
         loop {
             let due = match self.standing.wish() {
-                Wish::Run if until.is_none_or(|until| until <= clock::now()) => return,
-                Wish::Run => until,
+                Wish::Run | Wish::HandOver if until.is_none_or(|until| until <= clock::now()) => {
+                    return;
+                }
+                Wish::Run | Wish::HandOver => until,
                 Wish::End(SessionEnd::ControlEnded) => None,
                 Wish::Drain(_) | Wish::End(_) => return,
             };
@@ -218,36 +296,130 @@ impl Runner {
         }
     }
 
-    /// The peer may not be spoken to: whatever comes is ended, until that changes.
+    /// The peer may not be spoken to: whatever comes is ended, until that changes. One that lost its
+    /// certificate is dialled now and then: it may have another.
     async fn wait_for_authority(&mut self) {
         self.driven.set_state(LaneState::Revoked);
-        while let Wish::End(end @ SessionEnd::Authority(_)) = self.standing.wish() {
+        let (shared, peer) = (
+            Arc::clone(&self.driven.shared),
+            Arc::clone(&self.driven.peer),
+        );
+        let lane = self.driven.lane;
+        self.backoff.reset();
+        let first = self.backoff.on_failure();
+        let proof = prove(
+            &shared,
+            &peer,
+            lane,
+            &mut self.backoff,
+            first,
+            &mut self.dial_now,
+        );
+        tokio::pin!(proof);
+        while let Wish::End(end @ SessionEnd::Authority(why)) = self.standing.wish() {
             self.driven.take_mail_between_sessions();
             self.driven.core.end_session(&end);
+            if self.standing.is_stopping() {
+                return;
+            }
+            // Control's proof is enough for both.
+            let may_prove = why.is_of_certificate() && lane == Lane::Control;
             tokio::select! {
                 biased;
                 () = self.standing.changed() => {}
+                connected = &mut proof, if may_prove => {
+                    if peer.restore_certificate() {
+                        shared.tell(Event::AuthorityRegained { peer: peer.id });
+                    }
+                    self.proven = Some(connected);
+                    return;
+                }
                 _ = self.driven.tend(None) => {}
             }
         }
     }
 }
 
-/// A connection to the peer, proven to be that peer's.
-async fn connect(
+/// Waits for a reason to renew a session, then dials until there is another connection.
+async fn renew(shared: &Shared, peer: &PeerShared, lane: Lane, backoff: &mut Backoff) -> Connected {
+    let mut reasons = peer.lane(lane).renew.subscribe();
+    changed(&mut reasons).await;
+    backoff.reset();
+    loop {
+        match connect_accepted(shared, peer, lane).await {
+            Ok(connected) => return connected,
+            Err(end) => dial_failed(shared, peer, lane, end),
+        }
+        tokio::select! {
+            () = clock::sleep_until(Some(clock::now() + backoff.on_failure())) => {}
+            () = changed(&mut reasons) => backoff.reset(),
+        }
+    }
+}
+
+/// A connection, and time for the peer to refuse our certificate, which it does after the handshake
+/// looks finished here: a good session is not given up for one that won't come up.
+async fn connect_accepted(
     shared: &Shared,
     peer: &PeerShared,
     lane: Lane,
-) -> Result<(TlsPipe, NodeIdentity), SessionEnd> {
+) -> Result<Connected, SessionEnd> {
+    let began = clock::now();
+    let mut connected = connect(shared, peer, lane).await?;
+    let took = clock::now().saturating_duration_since(began);
+    let grace = (took * 3).clamp(REFUSAL_GRACE_MIN, REFUSAL_GRACE_MAX);
+    connected.pipe.listen(grace).await?;
+    Ok(connected)
+}
+
+/// Dials a peer that lost its certificate until it shows a good one.
+async fn prove(
+    shared: &Shared,
+    peer: &PeerShared,
+    lane: Lane,
+    backoff: &mut Backoff,
+    first: Duration,
+    dial_now: &mut watch::Receiver<u64>,
+) -> Connected {
+    let mut wait = first;
+    loop {
+        tokio::select! {
+            () = clock::sleep_until(Some(clock::now() + wait)) => {}
+            () = changed(dial_now) => backoff.reset(),
+        }
+        match connect(shared, peer, lane).await {
+            Ok(connected) => return connected,
+            Err(end) => lock(&peer.lane(lane).view).last_end = Some(end),
+        }
+        wait = backoff.on_failure();
+    }
+}
+
+fn dial_failed(shared: &Shared, peer: &PeerShared, lane: Lane, end: SessionEnd) {
+    shared.tell(Event::DialFailed {
+        peer: peer.id,
+        lane,
+        address: peer.address.clone(),
+        end,
+    });
+}
+
+/// A connection to the peer, proven to be that peer's.
+async fn connect(shared: &Shared, peer: &PeerShared, lane: Lane) -> Result<Connected, SessionEnd> {
     let limit = shared.config.tuning.handshake_timeout();
-    let wanted = NodeIdentity {
+    let certified = NodeIdentity {
         cluster: shared.config.identity.cluster.clone(),
         node: peer.id,
     };
     let stream = dial(&peer.address, lane, limit).await?;
-    let dial = shared.credentials().dial(&wanted);
-    let pipe = TlsPipe::connect(stream, &dial, limit).await?;
-    Ok((pipe, wanted))
+    let credentials = shared.credentials();
+    let pipe = TlsPipe::connect(stream, &credentials.dial(&certified), limit).await?;
+    shared.recheck(&credentials, pipe.peer(), Presented::AsServer)?;
+    Ok(Connected {
+        pipe,
+        certified,
+        credentials,
+    })
 }
 
 /// Makes a TCP connection, with the options of its lane.
@@ -277,7 +449,16 @@ impl Driven {
     }
 
     /// Starts the core's session on a fresh connection.
-    fn begin(&mut self, pipe: &TlsPipe, certified: NodeIdentity) -> Result<(), SessionEnd> {
+    fn begin(
+        &mut self,
+        connected: &Connected,
+        wish: watch::Sender<Wish>,
+    ) -> Result<(), SessionEnd> {
+        let Connected {
+            pipe,
+            certified,
+            credentials,
+        } = connected;
         let parties = Parties {
             cluster: certified.cluster.clone(),
             dialler: self.shared.config.identity.node,
@@ -286,8 +467,31 @@ impl Driven {
         let keys = pipe.keys(&parties, self.lane)?;
         let claims = self.shared.claims(self.peer.id, self.lane);
         self.core
-            .begin_session(clock::now(), claims, certified, keys);
+            .begin_session(clock::now(), claims, certified.clone(), keys);
+        self.begun = Some(Begun {
+            certificate: pipe.peer().clone(),
+            credentials: credentials.clone(),
+            wish,
+        });
         Ok(())
+    }
+
+    /// The session of the moment has nothing outstanding, and another one is begun in its place. It
+    /// stays the one that is up until the other is.
+    fn hand_over(&mut self) {
+        self.core.end_session(&SessionEnd::Replaced);
+        *lock(&self.lane_shared().live) = None;
+    }
+
+    /// Whether replies may still be taken: neither the peer's authority nor the session has ended.
+    fn stands(&self) -> Result<(), SessionEnd> {
+        if let Some(why) = *self.peer.revoked.borrow() {
+            return Err(why.into());
+        }
+        match self.begun.as_ref().map(|begun| begun.wish.borrow().clone()) {
+            Some(Wish::End(end @ SessionEnd::Certificate(_))) => Err(end),
+            Some(Wish::Run | Wish::Drain(_) | Wish::HandOver | Wish::End(_)) | None => Ok(()),
+        }
     }
 
     /// Takes mail where there is no session that it could end.
@@ -323,12 +527,17 @@ impl Driven {
     fn on_end(&mut self, end: &SessionEnd) {
         self.take_mail_between_sessions();
         self.core.end_session(end);
+        *lock(&self.lane_shared().live) = None;
+        (self.begun, self.retired) = (None, None);
         if self.lane == Lane::Control {
             self.peer
                 .control_up
                 .send_if_modified(|up| std::mem::replace(up, false));
         }
         let up = self.up.take();
+        if up.is_some() {
+            self.shared.hold(&self.peer, self.lane, None);
+        }
         let (peer, lane) = (self.peer.id, self.lane);
         // Not dialling for the sake of something else is no failure of the peer's.
         let unwanted = matches!(
@@ -362,28 +571,28 @@ impl Driven {
                 });
             }
             None if unwanted => {}
-            None => {
-                let address = self.peer.address.clone();
-                self.shared.tell(Event::DialFailed {
-                    peer,
-                    lane,
-                    address,
-                    end,
-                });
-            }
+            None => dial_failed(&self.shared, &self.peer, lane, end),
         }
     }
 
-    fn on_event(&mut self, event: OutboundEvent) {
-        let OutboundEvent::Up {
-            session,
-            claims,
-            agreed,
-        } = event
-        else {
-            return;
+    fn on_event(&mut self, event: OutboundEvent) -> Result<(), SessionEnd> {
+        let (session, claims, agreed) = match event {
+            OutboundEvent::Up {
+                session,
+                claims,
+                agreed,
+            } => (session, claims, agreed),
+            OutboundEvent::Confirmed(confirm) => {
+                if let (Some(to), Lane::Control) = (self.incarnation, self.lane) {
+                    self.shared.on_confirm(&self.peer, to, confirm);
+                }
+                return Ok(());
+            }
+            OutboundEvent::Answered(_) => return Ok(()),
         };
-        self.up = Some(session);
+        let old = self.up.replace(session);
+        self.incarnation = Some(claims.incarnation);
+        self.retired = None;
         let mut view = lock(&self.lane_shared().view);
         view.state = LaneState::Up;
         view.session = Some(session);
@@ -406,6 +615,43 @@ impl Driven {
             incarnation: claims.incarnation,
             boot: claims.boot,
         });
+        // Told in this order, since the link was never down.
+        if let Some(session) = old {
+            self.shared.tell(Event::SessionDown {
+                peer: self.peer.id,
+                lane: self.lane,
+                direction: Direction::Outbound,
+                session,
+                end: SessionEnd::Replaced,
+            });
+        }
+        self.shared.hold(&self.peer, self.lane, Some(session));
+        self.register(claims.incarnation, claims.boot)
+    }
+
+    /// Puts the session where whoever judges certificates finds it.
+    ///
+    /// # Errors
+    /// Its certificate was believed when the handshake began and isn't any more.
+    fn register(&self, incarnation: Incarnation, boot: Boot) -> Result<(), SessionEnd> {
+        let Some(Begun {
+            certificate,
+            credentials,
+            wish,
+        }) = &self.begun
+        else {
+            return Ok(());
+        };
+        *lock(&self.peer.certificate) = Some(certificate.clone());
+        *lock(&self.lane_shared().live) = Some(LiveSession {
+            incarnation,
+            boot,
+            certificate: certificate.clone(),
+            wish: wish.clone(),
+        });
+        Ok(self
+            .shared
+            .recheck(credentials, certificate, Presented::AsServer)?)
     }
 }
 
@@ -447,12 +693,12 @@ impl SessionCore for Driven {
     }
 
     fn step(&mut self, now: Instant) -> Result<bool, SessionEnd> {
-        let event = self
-            .core
-            .step(now, &mut SharedJudge(&self.shared.authority))?;
+        // Before each message, not once a turn: no reply that is verified later counts (T9).
+        self.stands()?;
+        let event = self.core.step(now, &mut SharedJudge(&self.shared))?;
         let was_one = event.is_some();
         if let Some(event) = event {
-            self.on_event(event);
+            self.on_event(event)?;
         }
         Ok(was_one)
     }
@@ -490,6 +736,11 @@ impl SessionCore for Driven {
 
     fn is_idle(&self) -> bool {
         self.core.is_idle()
+    }
+
+    fn hold(&mut self) -> bool {
+        self.core.hold();
+        self.core.is_settled()
     }
 
     fn close_message(&mut self, end: &SessionEnd) -> Option<Bytes> {

@@ -5,6 +5,7 @@ mod acceptor;
 pub mod clock;
 pub mod credentials;
 mod events;
+mod keeper;
 mod lane_task;
 mod pump;
 mod shared;
@@ -13,6 +14,7 @@ mod tls;
 mod transport;
 
 pub use events::{
-    AcceptorStatus, Direction, Event, InboundStatus, LaneState, LaneStatus, Received, Status,
+    AcceptorStatus, CredentialsStatus, Direction, Event, InboundStatus, LaneState, LaneStatus,
+    Received, Status,
 };
 pub use transport::{Peer, Room, SendOptions, StartError, Transport, UnknownPeer};

@@ -27,6 +27,9 @@ pub(crate) enum Wish {
     Run,
     /// End once nothing is unfinished, at this time at the latest.
     Drain(Instant),
+    /// Begin nothing more, and stop without a word once all is answered: another connection takes
+    /// over. Wished of sessions that this node dialled alone.
+    HandOver,
     /// End now, for this reason.
     End(SessionEnd),
 }
@@ -59,35 +62,40 @@ pub(crate) trait SessionCore {
     fn on_eof(&self) -> SessionEnd;
     /// Whether nothing is unfinished.
     fn is_idle(&self) -> bool;
+    /// Begins nothing more; says whether all that was begun is answered.
+    fn hold(&mut self) -> bool;
     /// The last message of a session that ends like this, where there is one.
     fn close_message(&mut self, end: &SessionEnd) -> Option<Bytes>;
     /// Lets others see how the session stands.
     fn publish(&self);
 }
 
-/// Runs a session to its end, and says goodbye where that makes sense.
+/// Runs a session until it is to be handed over, or to its end; then says goodbye where that makes
+/// sense.
 pub(crate) async fn run(
     pipe: &mut TlsPipe,
     core: &mut impl SessionCore,
     wish: &mut watch::Receiver<Wish>,
     close_timeout: Duration,
-) -> SessionEnd {
-    let end = match drive(pipe, core, wish).await {
-        Ok(never) => match never {},
-        Err(end) => end,
-    };
-    say_goodbye(pipe, core, &end, close_timeout).await;
-    end
+) -> Result<HandedOver, SessionEnd> {
+    let ended = drive(pipe, core, wish).await;
+    if let Err(end) = &ended {
+        say_goodbye(pipe, core, end, close_timeout).await;
+    }
+    ended
 }
 
 /// What never comes about.
 pub(crate) enum Never {}
 
+/// All that was begun is answered, and nothing more is.
+pub(crate) struct HandedOver;
+
 async fn drive(
     pipe: &mut TlsPipe,
     core: &mut impl SessionCore,
     wish: &mut watch::Receiver<Wish>,
-) -> Result<Never, SessionEnd> {
+) -> Result<HandedOver, SessionEnd> {
     let mut alarm = Alarm::new();
     loop {
         let now = clock::now();
@@ -98,6 +106,8 @@ async fn drive(
         let wanted = wish.borrow_and_update().clone();
         let drain_until = match wanted {
             Wish::Run => None,
+            Wish::HandOver if core.hold() && pipe.unsent_bytes() == 0 => return Ok(HandedOver),
+            Wish::HandOver => None,
             Wish::Drain(until) if until <= now || core.is_idle() => {
                 return Err(SessionEnd::ShutDown);
             }

@@ -10,17 +10,20 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{broadcast, watch};
 
-use crate::budget::LaneAccount;
+use crate::budget::{Admission, LaneAccount};
 use crate::config::Config;
-use crate::error::{AuthorityEnded, PeerIncompatible, SessionEnd};
+use crate::error::{AuthorityEnded, PeerIncompatible, SessionEnd, TlsFault};
 use crate::id::{Boot, Incarnation, Label, Lane, NodeIdentity, PeerId, SessionId};
-use crate::io::credentials::Credentials;
+use crate::io::clock;
+use crate::io::credentials::{Credentials, PeerCertificate, Presented};
 use crate::io::events::{AcceptorStatus, Event, InboundStatus, LaneState, Received};
 use crate::io::pump::Wish;
 use crate::mailbox::Mailbox;
 use crate::proto::authority::{Authority, Judge};
+use crate::proto::confirm::{Confirm, Held};
 use crate::proto::hello::{Claims, PROTOCOL_VERSIONS};
 use crate::proto::inbound::InboundStats;
+use crate::proto::link::{Link, LinkView, TakenSession};
 use crate::proto::outbound::{OutboundStats, OutboundTimes};
 use crate::proto::penalty::Penalties;
 use crate::proto::source::ControlSource;
@@ -65,6 +68,18 @@ pub(crate) struct LaneShared {
     /// What came in on this lane from the peer, over the sessions that have ended.
     pub(crate) received: Mutex<InboundStats>,
     pub(crate) view: Mutex<LaneView>,
+    /// The session that is up, for whoever may have to end it.
+    pub(crate) live: Mutex<Option<LiveSession>>,
+    /// Counts good reasons to put a new session in the place of the one that is up.
+    pub(crate) renew: watch::Sender<u64>,
+}
+
+/// A session that this node dialled.
+pub(crate) struct LiveSession {
+    pub(crate) incarnation: Incarnation,
+    pub(crate) boot: Boot,
+    pub(crate) certificate: PeerCertificate,
+    pub(crate) wish: watch::Sender<Wish>,
 }
 
 /// One peer, as others reach it.
@@ -75,6 +90,12 @@ pub(crate) struct PeerShared {
     pub(crate) bulk: LaneShared,
     /// Why the peer may not be spoken to.
     pub(crate) revoked: watch::Sender<Option<AuthorityEnded>>,
+    /// The sessions of both directions together.
+    pub(crate) link: Mutex<Link>,
+    /// The sessions that this node holds to the peer.
+    pub(crate) held: Mutex<Held>,
+    /// The certificate of its latest session, of either direction: what its authority is judged by.
+    pub(crate) certificate: Mutex<Option<PeerCertificate>>,
     /// Whether the control lane towards it is up, which bulk depends on (safety 18).
     pub(crate) control_up: watch::Sender<bool>,
     /// Counts good reasons to dial at once: a peer that called in, new credentials.
@@ -88,13 +109,78 @@ impl PeerShared {
             Lane::Bulk => &self.bulk,
         }
     }
+
+    /// Ends the peer's authority, or changes why it has ended.
+    pub(crate) fn revoke(&self, why: AuthorityEnded) {
+        self.revoked.send_replace(Some(why));
+        self.keep_admission();
+    }
+
+    /// Ends it for its certificate, unless it has ended by the embedder's word. Says whether it was
+    /// not ended before.
+    pub(crate) fn revoke_certificate(&self, why: AuthorityEnded) -> bool {
+        let mut was_open = false;
+        self.revoked.send_if_modified(|revoked| {
+            was_open = revoked.is_none();
+            let changes = revoked.is_none_or(|was| was.is_of_certificate() && was != why);
+            if changes {
+                *revoked = Some(why);
+            }
+            changes
+        });
+        self.keep_admission();
+        was_open
+    }
+
+    /// Lets the peer be spoken to again.
+    pub(crate) fn restore(&self) {
+        self.revoked.send_replace(None);
+        self.keep_admission();
+    }
+
+    /// The same if it was for its certificate alone. Says whether it was.
+    pub(crate) fn restore_certificate(&self) -> bool {
+        let restored = self.revoked.send_if_modified(|revoked| {
+            let of_certificate = revoked.is_some_and(AuthorityEnded::is_of_certificate);
+            if of_certificate {
+                *revoked = None;
+            }
+            of_certificate
+        });
+        if restored {
+            self.keep_admission();
+        }
+        restored
+    }
+
+    /// Brings both accounts in step with the authority, also when that changes meanwhile. No lock
+    /// is held here over the accounts' wakers, which may come straight back.
+    fn keep_admission(&self) {
+        loop {
+            let revoked = self.revoked.borrow().is_some();
+            let admission = if revoked {
+                Admission::Revoked
+            } else {
+                Admission::Open
+            };
+            for lane in Lane::ALL {
+                self.lane(lane).account.set_admission(admission);
+            }
+            if self.revoked.borrow().is_some() == revoked {
+                return;
+            }
+        }
+    }
 }
 
 /// One accepted session, as others reach it.
 pub(crate) struct InboundShared {
     pub(crate) session: SessionId,
+    /// The session whose place it took, of the same boot of the peer.
+    pub(crate) before: Option<SessionId>,
     pub(crate) incarnation: Incarnation,
     pub(crate) boot: Boot,
+    pub(crate) certificate: PeerCertificate,
     pub(crate) wish: watch::Sender<Wish>,
     pub(crate) view: Arc<Mutex<(usize, InboundStats)>>,
 }
@@ -121,10 +207,22 @@ impl AcceptorCounters {
     }
 }
 
+/// What became of the changes of the credentials' files.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reloads {
+    pub(crate) taken: u64,
+    pub(crate) refused: u64,
+    /// Why the files can't be used as they are now.
+    pub(crate) fault: Option<String>,
+}
+
 /// Everything that the tasks of one transport share.
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) credentials: Mutex<Credentials>,
+    pub(crate) reloads: Mutex<Reloads>,
+    /// Counts changes of what is on record of peers.
+    pub(crate) records: watch::Sender<u64>,
     pub(crate) authority: Mutex<Authority>,
     pub(crate) peers: BTreeMap<PeerId, Arc<PeerShared>>,
     pub(crate) inbound: Mutex<BTreeMap<(PeerId, Lane), InboundShared>>,
@@ -154,6 +252,79 @@ impl Shared {
     /// The credentials for a connection that begins now.
     pub(crate) fn credentials(&self) -> Credentials {
         lock(&self.credentials).clone()
+    }
+
+    /// A session of a peer's came or went, or the peer said which it holds.
+    pub(crate) fn review_link(&self, peer: &PeerShared, change: impl FnOnce(&mut LinkView)) {
+        let taken = lock(&self.inbound)
+            .get(&(peer.id, Lane::Control))
+            .map(|entry| TakenSession {
+                session: entry.session,
+                before: entry.before,
+            });
+        let mut link = lock(&peer.link);
+        let mut view = link.view();
+        view.taken = taken;
+        change(&mut view);
+        if let Some(state) = link.on_view(clock::now(), view) {
+            // Under the lock, so that two changes are told in one order.
+            let peer = peer.id;
+            self.tell(Event::LinkChanged { peer, state });
+        }
+    }
+
+    /// This node holds this session to the peer now, or none; the peer is told.
+    pub(crate) fn hold(&self, peer: &PeerShared, lane: Lane, session: Option<SessionId>) {
+        let mut held = lock(&peer.held);
+        match lane {
+            Lane::Control => held.control = session,
+            Lane::Bulk => held.bulk = session,
+        }
+        drop(held);
+        if lane == Lane::Control {
+            self.review_link(peer, |view| {
+                view.out = session;
+                if session.is_none() {
+                    view.told = None;
+                }
+            });
+        }
+        if let Some(entry) = lock(&self.inbound).get(&(peer.id, Lane::Control)) {
+            // Wakes it: what it is wished stays.
+            entry.wish.send_modify(|_| ());
+        }
+    }
+
+    /// What the peer confirms on the control session that this node dialled.
+    pub(crate) fn on_confirm(&self, peer: &PeerShared, incarnation: Incarnation, said: Confirm) {
+        let Confirm { held, sync_number } = said;
+        if lock(&self.authority).on_synced(peer.id, incarnation, sync_number) {
+            self.records.send_modify(|count| *count += 1);
+        }
+        self.review_link(peer, |view| view.told = Some(held));
+    }
+
+    /// What is to be confirmed to a peer.
+    pub(crate) fn confirm(&self, peer: &PeerShared) -> Confirm {
+        Confirm {
+            held: *lock(&peer.held),
+            sync_number: self.sync_number.load(Ordering::Acquire),
+        }
+    }
+
+    /// Judges anew what was judged under `used`, where these aren't the credentials any more: a
+    /// handshake may have overlapped with a reload. The session must be where a reload finds it.
+    pub(crate) fn recheck(
+        &self,
+        used: &Credentials,
+        certificate: &PeerCertificate,
+        presented: Presented,
+    ) -> Result<(), TlsFault> {
+        let credentials = self.credentials();
+        if credentials.is_same_load(used) {
+            return Ok(());
+        }
+        credentials.recheck(certificate, presented, clock::wall())
     }
 
     /// A name for the next session: consecutive numbers from a random start.
@@ -199,6 +370,7 @@ impl Shared {
                 session: shared.session,
                 incarnation: shared.incarnation,
                 boot: shared.boot,
+                certificate: shared.certificate.facts().clone(),
                 unanswered_frames,
                 stats,
             }
@@ -208,14 +380,21 @@ impl Shared {
 }
 
 /// A judge that takes the lock for each hello.
-pub(crate) struct SharedJudge<'a>(pub(crate) &'a Mutex<Authority>);
+pub(crate) struct SharedJudge<'a>(pub(crate) &'a Shared);
 
 impl Judge for SharedJudge<'_> {
     fn judge(&mut self, certified: &NodeIdentity, claims: &Claims) -> Result<(), PeerIncompatible> {
-        lock(self.0).judge(certified, claims)
+        lock(&self.0.authority).judge(certified, claims)?;
+        let got = certified.node;
+        let peer = self.0.peers.get(&got);
+        match peer.and_then(|peer| *peer.revoked.borrow()) {
+            Some(why) => Err(PeerIncompatible::AuthorityEnded { got, why }),
+            None => Ok(()),
+        }
     }
 
     fn remember(&mut self, claims: &Claims) {
-        lock(self.0).remember(claims);
+        lock(&self.0.authority).remember(claims);
+        self.0.records.send_modify(|count| *count += 1);
     }
 }

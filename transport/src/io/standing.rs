@@ -48,6 +48,11 @@ impl Standing {
         wish
     }
 
+    /// Whether the transport shuts down, whatever else is.
+    pub(crate) fn is_stopping(&self) -> bool {
+        matches!(*self.wish.borrow(), Wish::Drain(_) | Wish::End(_))
+    }
+
     /// Waits until one of them has changed since this was last awaited.
     ///
     /// Cancel safe: a change that came stays unseen until it was returned for.
@@ -63,7 +68,7 @@ impl Standing {
     pub(crate) async fn until_unwanted(mut self) -> SessionEnd {
         loop {
             match self.wish() {
-                Wish::Run => {}
+                Wish::Run | Wish::HandOver => {}
                 Wish::Drain(_) => return SessionEnd::ShutDown,
                 Wish::End(end) => return end,
             }
@@ -77,7 +82,10 @@ impl Standing {
         loop {
             let now = self.wish();
             to.send_if_modified(|standing| {
-                let differs = *standing != now && !matches!(standing, Wish::End(_));
+                let ends = matches!(standing, Wish::End(_));
+                // One that is to be handed over doesn't begin frames again.
+                let hands_over = *standing == Wish::HandOver && now == Wish::Run;
+                let differs = *standing != now && !ends && !hands_over;
                 if differs {
                     *standing = now;
                 }

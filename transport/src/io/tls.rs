@@ -21,6 +21,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::error::{SessionEnd, TimedOut};
 use crate::id::{ClusterName, Lane, PeerId, Sequence};
+use crate::io::clock;
 use crate::io::credentials::{Accept, Dial, Judge, PeerCertificate, Stage, export_key};
 use crate::limits::{FLUSH_BYTES, READ_BYTES_MAX};
 use crate::proto::hello::{KeyContext, SessionKeys};
@@ -478,6 +479,28 @@ impl TlsPipe {
             }
         }
         Ok(state.peer_has_closed())
+    }
+
+    /// Listens for so long on a connection on which the other side has nothing to say yet.
+    ///
+    /// # Errors
+    /// It ended the connection, by an alert or without one.
+    pub(crate) async fn listen(&mut self, grace: Duration) -> Result<(), SessionEnd> {
+        let until = clock::now() + grace;
+        loop {
+            tokio::select! {
+                biased;
+                ready = self.ready() => ready.map_err(|error| self.end_of(&error))?,
+                () = clock::sleep_until(Some(until)) => return Ok(()),
+            }
+            self.flush()?;
+            self.receive()?;
+            let mut said = 0;
+            while self.decrypt(|bytes| said += bytes.len())? {}
+            if said > 0 || self.is_at_end() {
+                return Err(self.end_of_io(io::ErrorKind::UnexpectedEof));
+            }
+        }
     }
 
     /// Says goodbye to TLS; what the socket doesn't take at once is for `flush`.

@@ -22,7 +22,8 @@ use crate::id::{Label, Lane, PeerId};
 use crate::io::acceptor::Acceptor;
 use crate::io::clock;
 use crate::io::credentials::Credentials;
-use crate::io::events::{Event, LaneStatus, Status};
+use crate::io::events::{CredentialsStatus, Event, LaneStatus, Status};
+use crate::io::keeper::Keeper;
 use crate::io::lane_task::LaneTask;
 use crate::io::pump::Wish;
 use crate::io::shared::{AcceptorCounters, LaneMail, LaneShared, LaneView, PeerShared, Shared};
@@ -100,6 +101,8 @@ pub struct Transport {
     /// The tasks of the lanes, control's and bulk's.
     lanes: [JoinSet<()>; 2],
     acceptor: JoinSet<()>,
+    /// Keeps credentials and authority in step with files and time.
+    keeper: JoinSet<()>,
 }
 
 impl fmt::Debug for Transport {
@@ -125,6 +128,8 @@ fn open_peer(budget: &Budget, id: PeerId, address: &str) -> Arc<PeerShared> {
         source_ready: AtomicBool::new(false),
         received: Mutex::default(),
         view: Mutex::new(LaneView::default()),
+        live: Mutex::default(),
+        renew: watch::Sender::new(0),
     };
     let [control, bulk] = budget.open_peer();
     Arc::new(PeerShared {
@@ -133,6 +138,9 @@ fn open_peer(budget: &Budget, id: PeerId, address: &str) -> Arc<PeerShared> {
         control: lane(control),
         bulk: lane(bulk),
         revoked: watch::Sender::new(None),
+        link: Mutex::default(),
+        held: Mutex::default(),
+        certificate: Mutex::default(),
         control_up: watch::Sender::new(false),
         dial_now: watch::Sender::new(0),
     })
@@ -166,13 +174,16 @@ impl Transport {
         let budget = Budget::new(config.tuning.budgets());
         let open = |(&id, address): (&PeerId, &String)| (id, open_peer(&budget, id, address));
         let peers: BTreeMap<PeerId, Arc<PeerShared>> = config.peers.iter().map(open).collect();
-        let authority = Authority::new(config.identity.clone(), peers.keys().copied());
+        let authority = Authority::new(config.identity.clone(), peers.keys().copied())
+            .remembering(config.contact, &config.records);
         let shared = Arc::new(Shared {
             credentials: Mutex::new(credentials),
+            reloads: Mutex::default(),
+            records: watch::Sender::new(0),
             authority: Mutex::new(authority),
             peers,
             inbound: Mutex::default(),
-            sync_number: AtomicU64::new(0),
+            sync_number: AtomicU64::new(config.sync_number),
             next_session: AtomicU64::new(random_bits()),
             acceptor: AcceptorCounters::default(),
             penalties: Mutex::default(),
@@ -211,6 +222,8 @@ impl Transport {
             wish,
         };
         acceptor.spawn(task.run());
+        let mut keeper = JoinSet::new();
+        keeper.spawn(Keeper::new(Arc::clone(&shared)).run());
         Self {
             shared,
             local,
@@ -218,6 +231,7 @@ impl Transport {
             inbound_wish,
             lanes,
             acceptor,
+            keeper,
         }
     }
 
@@ -248,9 +262,22 @@ impl Transport {
     /// Puts a peer's incarnation on record: another one is refused from now on (safety 21).
     pub fn pin(&self, peer: PeerId, record: NodeRecord) {
         lock(&self.shared.authority).pin(peer, record);
+        self.shared.records.send_modify(|count| *count += 1);
     }
 
-    /// The number of the last completed sync of this node's log, for hellos to come.
+    /// What is on record of the peers, to be given back at the next start.
+    #[must_use]
+    pub fn records(&self) -> BTreeMap<PeerId, NodeRecord> {
+        lock(&self.shared.authority).records()
+    }
+
+    /// Changes when what is on record may have.
+    #[must_use]
+    pub fn records_changed(&self) -> watch::Receiver<u64> {
+        self.shared.records.subscribe()
+    }
+
+    /// The number of the last completed sync of this node's log, for hellos and confirms to come.
     pub fn set_sync_number(&self, number: u64) {
         self.shared.sync_number.fetch_max(number, Ordering::AcqRel);
     }
@@ -280,6 +307,7 @@ impl Transport {
         }
         self.inbound_wish.send_replace(Wish::Drain(until));
         join(&mut self.acceptor).await;
+        self.keeper.shutdown().await;
         status(&self.shared)
     }
 }
@@ -298,6 +326,9 @@ fn status(shared: &Shared) -> Status {
     for peer in shared.peers.values() {
         for lane in Lane::ALL {
             let view = lock(&peer.lane(lane).view).clone();
+            let live = lock(&peer.lane(lane).live);
+            let certificate = live.as_ref().map(|live| live.certificate.facts().clone());
+            drop(live);
             lanes.push(LaneStatus {
                 peer: peer.id,
                 lane,
@@ -316,14 +347,32 @@ fn status(shared: &Shared) -> Status {
                 last_reply_age: view.last_reply.map(|at| now.saturating_duration_since(at)),
                 last_end: view.last_end,
                 failures: view.failures,
+                certificate,
             });
         }
     }
+    let links = shared.peers.values();
+    let links = links.map(|peer| (peer.id, lock(&peer.link).state()));
     Status {
         lanes,
+        links: links.collect(),
         inbound: shared.inbound_status(),
         received: shared.received(),
         acceptor: shared.acceptor.read(),
+        credentials: credentials_status(shared),
+    }
+}
+
+fn credentials_status(shared: &Shared) -> CredentialsStatus {
+    let credentials = shared.credentials();
+    let reloads = lock(&shared.reloads).clone();
+    CredentialsStatus {
+        leaf: credentials.facts().clone(),
+        list_issued: credentials.list_issued(),
+        list_due: credentials.list_due(),
+        reloads: reloads.taken,
+        refused_reloads: reloads.refused,
+        fault: reloads.fault,
     }
 }
 
@@ -450,26 +499,22 @@ impl Peer {
     }
 
     /// Ends this peer's authority: its sessions in both directions close, whatever is on its way
-    /// to it ends `Revoked`, and reservations are refused until [`Peer::restore`].
+    /// to it ends `Revoked`, and reservations are refused until [`Peer::restore`]. What its
+    /// certificate loses, the transport sees by itself.
     pub fn revoke(&self, why: AuthorityEnded) {
-        for lane in Lane::ALL {
-            self.shared
-                .lane(lane)
-                .account
-                .set_admission(Admission::Revoked);
-        }
-        self.shared.revoked.send_replace(Some(why));
+        self.shared.revoke(why);
     }
 
-    /// Lets the peer be spoken to again.
+    /// Lets the peer be spoken to again. One whose certificate doesn't stand loses its authority
+    /// again when that is judged next.
     pub fn restore(&self) {
-        for lane in Lane::ALL {
-            self.shared
-                .lane(lane)
-                .account
-                .set_admission(Admission::Open);
-        }
-        self.shared.revoked.send_replace(None);
+        self.shared.restore();
+    }
+
+    /// Why the peer may not be spoken to; `None` while it may.
+    #[must_use]
+    pub fn authority_ended(&self) -> Option<AuthorityEnded> {
+        *self.shared.revoked.borrow()
     }
 }
 

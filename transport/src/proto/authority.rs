@@ -4,7 +4,8 @@
 //!
 //! The record of a node is what the embedder pinned, and the newest boot and sync seen of it. A
 //! node that was never pinned may come back under another data directory; what stands on record is
-//! its latest hello, for as long as this process lives.
+//! its latest hello. The embedder may keep the records and bring them back at the next start, and
+//! have the first contact with a node pin it.
 
 use std::collections::BTreeMap;
 
@@ -19,16 +20,31 @@ pub struct NodeRecord {
     pub incarnation: Incarnation,
     /// The newest boot seen.
     pub boot: Boot,
-    /// The highest sync number seen.
+    /// The highest sync number seen: the log of a newer boot may not end below it.
     pub sync_number: u64,
+    /// The sync number of the first hello of this boot, below which none of the same boot may be:
+    /// a directory that was put back may count up to the same boot. Later ones of one life overtake
+    /// each other, which is nobody's fault.
+    pub boot_sync_number: u64,
     /// Whether only the embedder may replace the incarnation.
     pub pinned: bool,
+}
+
+/// Which directory a node may come with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Contact {
+    /// Any: what stands on record is its latest, until the embedder pins one.
+    #[default]
+    AnyTime,
+    /// The one that it first came with, until the embedder pins another (safety 21).
+    FirstCounts,
 }
 
 /// The peers of this node and what is known of each.
 #[derive(Clone, Debug)]
 pub struct Authority {
     here: NodeIdentity,
+    contact: Contact,
     peers: BTreeMap<PeerId, Option<NodeRecord>>,
 }
 
@@ -38,8 +54,20 @@ impl Authority {
     pub fn new(here: NodeIdentity, peers: impl IntoIterator<Item = PeerId>) -> Self {
         Self {
             here,
+            contact: Contact::AnyTime,
             peers: peers.into_iter().map(|peer| (peer, None)).collect(),
         }
+    }
+
+    /// The same where the first contact with a node counts, and what earlier lives of this node had on
+    /// record. Of nodes that are no peers nothing is kept.
+    #[must_use]
+    pub fn remembering(mut self, contact: Contact, records: &BTreeMap<PeerId, NodeRecord>) -> Self {
+        self.contact = contact;
+        for (peer, slot) in &mut self.peers {
+            *slot = records.get(peer).copied();
+        }
+        self
     }
 
     /// Puts a node on record by the embedder's word.
@@ -121,27 +149,61 @@ impl Authority {
                 got: claims.boot,
             });
         }
-        if claims.sync_number < record.sync_number {
+        let known = if claims.boot == record.boot {
+            record.boot_sync_number
+        } else {
+            record.sync_number
+        };
+        if claims.sync_number < known {
             return Err(PeerIncompatible::RolledBack {
-                known: record.sync_number,
+                known,
                 got: claims.sync_number,
             });
         }
         Ok(())
     }
 
-    /// Remembers claims that stood.
+    /// Remembers claims that stood. Where the first contact counts, it pins the node.
     pub fn on_accepted(&mut self, claims: &Claims) {
+        let first = self.contact == Contact::FirstCounts;
         let Some(slot) = self.peers.get_mut(&claims.from) else {
             return;
         };
-        let pinned = slot.is_some_and(|record| record.pinned);
+        let pinned = first || slot.is_some_and(|record| record.pinned);
+        let same = slot.filter(|record| record.incarnation == claims.incarnation);
+        let same_boot = same.filter(|record| record.boot == claims.boot);
         *slot = Some(NodeRecord {
             incarnation: claims.incarnation,
             boot: claims.boot,
-            sync_number: claims.sync_number,
+            sync_number: same
+                .map_or(0, |record| record.sync_number)
+                .max(claims.sync_number),
+            boot_sync_number: same_boot
+                .map_or(claims.sync_number, |record| record.boot_sync_number),
             pinned,
         });
+    }
+}
+
+impl Authority {
+    /// A node has said on a session of this incarnation that its log is synced so far. Says whether
+    /// that is news.
+    pub fn on_synced(&mut self, peer: PeerId, incarnation: Incarnation, sync_number: u64) -> bool {
+        match self.peers.get_mut(&peer) {
+            Some(Some(record)) if record.incarnation == incarnation => {
+                let news = sync_number > record.sync_number;
+                record.sync_number = record.sync_number.max(sync_number);
+                news
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    /// All that is on record.
+    #[must_use]
+    pub fn records(&self) -> BTreeMap<PeerId, NodeRecord> {
+        let known = |(&peer, record): (&PeerId, &Option<NodeRecord>)| Some((peer, (*record)?));
+        self.peers.iter().filter_map(known).collect()
     }
 }
 

@@ -16,6 +16,7 @@ use bytes::{Bytes, BytesMut};
 use crate::error::{PeerMisbehaved, PeerNotice, RefusalReason, SessionEnd, TimedOut};
 use crate::id::{Lane, NodeIdentity, Sequence, SessionId};
 use crate::proto::authority::Judge;
+use crate::proto::confirm::{Confirm, encode_confirm};
 use crate::proto::deframer::{Deframer, RawMessage};
 use crate::proto::fifo::{Frame, Stamper, Verified, Verifier};
 use crate::proto::frame::{Answer, Header, Kind, Side, frame_body_bytes_max};
@@ -108,6 +109,8 @@ pub struct InboundSession {
     open: Option<Open>,
     deframer: Deframer,
     answer: Option<Bytes>,
+    /// What is to be confirmed next; the latest counts.
+    confirm: Option<Confirm>,
     slots: VecDeque<Slot>,
     oldest: Sequence,
     body_bytes: u64,
@@ -125,6 +128,7 @@ impl InboundSession {
             open: None,
             deframer: Deframer::new(Side::Acceptor, None),
             answer: None,
+            confirm: None,
             slots: VecDeque::new(),
             oldest: Sequence::FIRST,
             body_bytes: 0,
@@ -279,6 +283,11 @@ impl InboundSession {
         }
     }
 
+    /// Tells the peer which sessions this side holds to it, ahead of what waits.
+    pub const fn confirm(&mut self, confirm: Confirm) {
+        self.confirm = Some(confirm);
+    }
+
     /// The next message that may be handed to TLS now.
     ///
     /// # Errors
@@ -301,6 +310,12 @@ impl InboundSession {
         let Some(open) = &mut self.open else {
             return Ok(false);
         };
+        if let Some(confirm) = self.confirm.take() {
+            let body = encode_confirm(&confirm);
+            let stamped = open.replies.stamp_plain(Kind::Confirm, open.lane, &body);
+            out.extend_from_slice(&stamped.ok_or(SessionEnd::SequenceExhausted)?);
+            return Ok(true);
+        }
         let Some(Slot {
             items,
             answer: Some(answer),

@@ -7,12 +7,15 @@
 
 pub mod authority;
 pub mod backoff;
+pub mod confirm;
 pub mod deframer;
 pub mod fifo;
 pub mod frame;
 pub mod hello;
 pub mod histogram;
 pub mod inbound;
+pub mod lapse;
+pub mod link;
 pub mod occupancy;
 #[cfg(test)]
 #[cfg(not(loom))]

@@ -27,6 +27,7 @@ use crate::error::{PeerMisbehaved, PeerNotice, SessionEnd, TimedOut};
 use crate::id::{Label, Lane, NodeIdentity, Sequence, SessionId};
 use crate::limits::{HEADER_BYTES, TAG_BYTES};
 use crate::proto::authority::Judge;
+use crate::proto::confirm::{Confirm, decode_confirm};
 use crate::proto::fifo::Verified;
 use crate::proto::frame::{Answer, Header, Kind, frame_word, put_item};
 use crate::proto::hello::{Agreed, Claims, SessionKeys, decode_notice};
@@ -81,6 +82,8 @@ pub enum OutboundEvent {
     },
     /// One frame was answered.
     Answered(Sequence),
+    /// The peer says which sessions it holds to this side.
+    Confirmed(Confirm),
 }
 
 /// Why frames were begun when they were.
@@ -136,6 +139,8 @@ pub struct OutboundLane {
     source_waits: Waiting,
     /// Something waits that found no slot.
     blocked: bool,
+    /// No frame is begun: the session of the moment is to be handed over.
+    held: bool,
     last_reply: Option<Instant>,
     stats: OutboundStats,
     times: StdArc<OutboundTimes>,
@@ -154,7 +159,7 @@ impl std::fmt::Debug for OutboundLane {
 /// How the items of a session end with it.
 fn outcome_of(end: &SessionEnd, stage: Stage) -> Outcome {
     match end {
-        SessionEnd::Authority(_) => Outcome::Revoked { stage },
+        SessionEnd::Authority(_) | SessionEnd::Certificate(_) => Outcome::Revoked { stage },
         SessionEnd::ShutDown => Outcome::ShutDown { stage },
         SessionEnd::PeerMisbehaved(_)
         | SessionEnd::PeerIncompatible(_)
@@ -165,6 +170,7 @@ fn outcome_of(end: &SessionEnd, stage: Stage) -> Outcome {
         | SessionEnd::Io { .. }
         | SessionEnd::SequenceExhausted
         | SessionEnd::Replaced
+        | SessionEnd::PeerRestarted { .. }
         | SessionEnd::ControlEnded => Outcome::SessionLost { stage },
     }
 }
@@ -184,6 +190,7 @@ impl OutboundLane {
             source: None,
             source_waits: Waiting::Nothing,
             blocked: false,
+            held: false,
             last_reply: None,
             stats: OutboundStats::default(),
             times: StdArc::default(),
@@ -227,6 +234,7 @@ impl OutboundLane {
         keys: SessionKeys,
     ) {
         debug_assert!(self.session.is_none(), "one session at a time");
+        self.held = false;
         let (lane, limit) = (self.lane, self.timeouts.hello);
         self.session = Some(Session::new(now, lane, claims, certified, keys, limit));
     }
@@ -273,7 +281,11 @@ impl OutboundLane {
         match header.kind {
             Kind::Reply => {}
             Kind::Close => return Err(SessionEnd::ClosedByPeer(decode_notice(message.body())?)),
-            Kind::Hello | Kind::HelloAnswer | Kind::Refusal | Kind::Frame | Kind::Confirm => {
+            Kind::Confirm => {
+                let confirm = decode_confirm(message.body())?;
+                return Ok(Some(OutboundEvent::Confirmed(confirm)));
+            }
+            Kind::Hello | Kind::HelloAnswer | Kind::Refusal | Kind::Frame => {
                 return Err(PeerMisbehaved::UnexpectedKind {
                     got: header.kind as u8,
                 }
@@ -336,8 +348,23 @@ impl OutboundLane {
         }
     }
 
+    /// Begins no more frames on the session of the moment, so that another one can take over once
+    /// the last is answered: what waits stays in order (see [`OutboundLane::is_settled`]).
+    pub const fn hold(&mut self) {
+        self.held = true;
+    }
+
+    /// Whether a session that is held has nothing outstanding any more.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.held && self.outstanding_frames() == 0
+    }
+
     /// Begins the next frame, if something waits and a slot is free.
     fn begin_frame(&mut self, now: Instant, out: &mut BytesMut) -> Option<Transmitted> {
+        if self.held {
+            return None;
+        }
         let sequence = self.session.as_ref()?.frames.next()?;
         let batch = self.gather(now)?;
         let session = self.session.as_mut()?;
@@ -444,6 +471,7 @@ impl OutboundLane {
     /// The session is gone: ends what it carried. What waits stays, unless this side shuts down or
     /// the peer may no longer be spoken to.
     pub fn end_session(&mut self, end: &SessionEnd) {
+        self.held = false;
         if let Some(session) = self.session.take() {
             for frame in session.window.into_frames() {
                 for (number, item) in frame.items {

@@ -146,7 +146,7 @@ impl Node {
     }
 }
 
-fn read_authority(dir: &Path, ca: &CaFiles) -> Result<Authority, Failure> {
+pub(super) fn read_authority(dir: &Path, ca: &CaFiles) -> Result<Authority, Failure> {
     let read = |path: PathBuf| {
         #[expect(
             clippy::wildcard_enum_match_arm,

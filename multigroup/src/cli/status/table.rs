@@ -77,6 +77,12 @@ pub(super) fn write(status: &Status, out: &mut dyn Write) -> io::Result<()> {
         "  certificate  until {}; {list}",
         status.tls.cert_not_after
     )?;
+    if let Some(fault) = &status.tls.reload_fault {
+        writeln!(
+            out,
+            "               its files can't be used as they are now: {fault}"
+        )?;
+    }
     if status.peers.is_empty() {
         return writeln!(out, "  peers        none");
     }

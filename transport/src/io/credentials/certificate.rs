@@ -62,6 +62,12 @@ impl PeerCertificate {
         &self.chain
     }
 
+    /// Whether both chains begin with the same leaf.
+    #[must_use]
+    pub fn has_leaf_of(&self, other: &Self) -> bool {
+        self.chain.first() == other.chain.first()
+    }
+
     pub(super) fn read(chain: Option<&[CertificateDer<'_>]>) -> Result<Self, IdentityFault> {
         let facts = identity_of(chain)?;
         let owned = |certificate: &CertificateDer<'_>| certificate.clone().into_owned();

@@ -44,15 +44,23 @@ impl Presented {
 #[derive(Clone, Debug)]
 pub(super) struct Authority {
     pub(super) anchor: TrustAnchor<'static>,
+    /// Its public key: two CAs may have one name, as a CA and its successor do.
+    pub(super) key: Vec<u8>,
     pub(super) said: Particulars,
+}
+
+/// A revocation list and the public key of who signed it. Lists are found by that: `webpki` goes by
+/// the issuer's name alone, and would hold a leaf against the list of another CA of the same name.
+pub(super) struct SignedList {
+    pub(super) key: Vec<u8>,
+    pub(super) list: CertRevocationList<'static>,
 }
 
 /// The CA set, the revocation lists, and the files that they came from.
 pub(super) struct Trust {
     pub(super) authorities: Vec<Authority>,
-    pub(super) anchors: Vec<TrustAnchor<'static>>,
     /// `None` where no list is configured, which means no check.
-    pub(super) lists: Option<Vec<CertRevocationList<'static>>>,
+    pub(super) lists: Option<Vec<SignedList>>,
     pub(super) ca: String,
     pub(super) crl: String,
     pub(super) provider: Arc<CryptoProvider>,
@@ -72,7 +80,7 @@ pub(super) fn unix_time(now: SystemTime) -> UnixTime {
     UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
-fn signed(seconds: u64) -> i64 {
+pub(super) fn signed(seconds: u64) -> i64 {
     i64::try_from(seconds).unwrap_or(i64::MAX)
 }
 
@@ -85,30 +93,44 @@ impl Trust {
         presented: Presented,
         now: UnixTime,
     ) -> Result<(), TlsFault> {
-        let fault = |error| self.fault(leaf, &error);
-        let lists: Option<Vec<_>> = self.lists.as_ref().map(|lists| lists.iter().collect());
-        let revocation = match &lists {
-            None => None,
-            // No list at all is refused when the file is read.
-            Some(lists) => RevocationOptionsBuilder::new(lists).ok().map(|options| {
-                options
-                    .with_expiration_policy(ExpirationPolicy::Enforce)
-                    .build()
-            }),
-        };
-        let end_entity = EndEntityCert::try_from(leaf).map_err(fault)?;
-        let path = end_entity
-            .verify_for_usage(
+        let end_entity = EndEntityCert::try_from(leaf).map_err(|error| self.fault(leaf, &error))?;
+        let mut nearest = webpki::Error::UnknownIssuer;
+        for authority in &self.authorities {
+            let lists = self.lists_under(authority);
+            let revocation = match &lists {
+                None => None,
+                // A CA without a list is refused when the files are read.
+                Some(lists) => RevocationOptionsBuilder::new(lists).ok().map(|options| {
+                    options
+                        .with_expiration_policy(ExpirationPolicy::Enforce)
+                        .build()
+                }),
+            };
+            let path = end_entity.verify_for_usage(
                 self.provider.signature_verification_algorithms.all,
-                &self.anchors,
+                std::slice::from_ref(&authority.anchor),
                 intermediates,
                 now,
                 presented.usage(),
                 revocation,
                 None,
-            )
-            .map_err(fault)?;
-        self.anchor_in_time(path.anchor(), signed(now.as_secs()))
+            );
+            match path {
+                Ok(path) => return self.anchor_in_time(path.anchor(), signed(now.as_secs())),
+                // What a CA that isn't the chain's finds says least.
+                Err(error) if says_more(&error, &nearest) => nearest = error,
+                Err(_) => {}
+            }
+        }
+        Err(self.fault(leaf, &nearest))
+    }
+
+    /// The lists for chains to this CA: its own, and those of issuers that are no CAs of the set.
+    fn lists_under(&self, authority: &Authority) -> Option<Vec<&CertRevocationList<'static>>> {
+        let others = |key: &[u8]| self.authorities.iter().any(|other| other.key == key);
+        let lists = self.lists.as_ref()?.iter();
+        let under = lists.filter(|list| list.key == authority.key || !others(&list.key));
+        Some(under.map(|list| &list.list).collect())
     }
 
     fn anchor_in_time(&self, anchor: &TrustAnchor<'_>, now: i64) -> Result<(), TlsFault> {
@@ -187,6 +209,23 @@ impl Trust {
             },
         }
     }
+}
+
+/// How near to the chain's own issuer the finder of an error was.
+fn nearness(error: &webpki::Error) -> u8 {
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the enum is foreign and open"
+    )]
+    match error {
+        webpki::Error::UnknownIssuer => 0,
+        webpki::Error::InvalidSignatureForPublicKey => 1,
+        _ => 2,
+    }
+}
+
+fn says_more(error: &webpki::Error, than: &webpki::Error) -> bool {
+    nearness(error) > nearness(than)
 }
 
 /// What a verifier found, for the one connection that it was made for.

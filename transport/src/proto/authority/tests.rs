@@ -17,6 +17,7 @@ fn record() -> NodeRecord {
         incarnation: theirs().incarnation,
         boot: Boot::new(5),
         sync_number: 70,
+        boot_sync_number: 70,
         pinned: true,
     }
 }
@@ -110,6 +111,7 @@ fn what_was_accepted_is_remembered_and_what_was_refused_is_not() {
     let expected = NodeRecord {
         boot: Boot::new(7),
         sync_number: 90,
+        boot_sync_number: 90,
         ..record()
     };
     assert_eq!(authority.record(peer(1)), Some(expected));
@@ -133,6 +135,50 @@ fn a_node_that_was_never_pinned_is_held_to_its_newest_boot_and_may_change_its_di
     let other = with(|claims| (claims.incarnation, claims.boot) = (incarnation, Boot::new(1)));
     assert_eq!(hello(&mut authority, &other), Ok(()));
     assert_eq!(authority.record(peer(1)).unwrap().incarnation, incarnation);
+}
+
+#[test]
+fn a_newer_boot_is_held_to_all_that_was_seen_of_the_log_and_the_same_boot_to_its_first_hello() {
+    let mut authority = pinned();
+    let incarnation = theirs().incarnation;
+    assert!(authority.on_synced(peer(1), incarnation, 80));
+    assert!(!authority.on_synced(peer(1), incarnation, 75), "no news");
+    let other = Incarnation::new([9; 16]);
+    assert!(
+        !authority.on_synced(peer(1), other, 99),
+        "another directory's"
+    );
+    assert!(!authority.on_synced(peer(3), incarnation, 99), "never met");
+    // A hello that was written before that word, and came after it.
+    let slow = with(|claims| claims.sync_number = 72);
+    assert_eq!(hello(&mut authority, &slow), Ok(()));
+    assert_eq!(authority.record(peer(1)).unwrap().sync_number, 80);
+    let before = with(|claims| claims.sync_number = 69);
+    let (known, got) = (70, 69);
+    let back = hello(&mut authority, &before).unwrap_err();
+    assert_eq!(back, PeerIncompatible::RolledBack { known, got });
+    let restored = with(|claims| (claims.boot, claims.sync_number) = (Boot::new(6), 79));
+    let (known, got) = (80, 79);
+    let back = hello(&mut authority, &restored).unwrap_err();
+    assert_eq!(back, PeerIncompatible::RolledBack { known, got });
+    let restarted = with(|claims| (claims.boot, claims.sync_number) = (Boot::new(6), 80));
+    assert_eq!(hello(&mut authority, &restarted), Ok(()));
+}
+
+#[test]
+fn where_the_first_contact_counts_another_directory_is_refused_also_in_the_next_life() {
+    let first = authority().remembering(Contact::FirstCounts, &BTreeMap::new());
+    let mut first = first;
+    assert_eq!(hello(&mut first, &with(|_| {})), Ok(()));
+    let kept = first.records();
+    assert_eq!(kept, [(peer(1), record())].into());
+    let mut next = authority().remembering(Contact::FirstCounts, &kept);
+    let got = Incarnation::new([9; 16]);
+    let wiped = with(|claims| (claims.incarnation, claims.boot) = (got, Boot::new(1)));
+    let known = theirs().incarnation;
+    let refused = hello(&mut next, &wiped).unwrap_err();
+    assert_eq!(refused, PeerIncompatible::UnknownIncarnation { known, got });
+    assert_eq!(hello(&mut next, &with(|_| {})), Ok(()));
 }
 
 /// A hello of node 1 that is agreed on in everything else.

@@ -250,6 +250,7 @@ fn every_refusal_tells_both_sides_both_values() {
         incarnation: theirs().incarnation,
         boot: Boot::new(5),
         sync_number: 70,
+        boot_sync_number: 70,
         pinned: true,
     };
     let cases: [Case; 9] = [
@@ -372,6 +373,7 @@ fn the_dialler_holds_the_answer_to_the_same_rules() {
             incarnation: ours().incarnation,
             boot: Boot::new(3),
             sync_number: 0,
+            boot_sync_number: 0,
             pinned: true,
         };
         pair.dialler_judge.pin(peer(2), record);

@@ -171,7 +171,12 @@ fn kinds_and_bodies_out_of_place_end_the_session() {
         let header = plain_header(kind, Lane::Control, 1, body);
         message(&keys(1, Lane::Control).reply, header, body)
     };
-    for kind in [Kind::HelloAnswer, Kind::Refusal, Kind::Confirm] {
+    let confirm = PeerMisbehaved::MalformedHello {
+        what: "confirm",
+        at: 0,
+    };
+    assert_eq!(fault(0, &plain(Kind::Confirm, &[])), confirm);
+    for kind in [Kind::HelloAnswer, Kind::Refusal] {
         let got = kind as u8;
         assert_eq!(
             fault(0, &plain(kind, &[])),
