@@ -32,6 +32,7 @@ use super::verify::{self, Subject};
 use crate::admin::{self, AdminUrl, Status, fetch};
 use crate::cluster::{ClusterFolder, FileSystem};
 use crate::config::{Config, ConfigSet};
+use crate::limits::LOAD_WRITERS_MAX;
 use crate::load::Stop;
 
 /// How long a node may take to say how it stands.
@@ -53,7 +54,7 @@ pub(super) struct Demo {
     #[arg(long, value_name = "G")]
     groups: Option<u32>,
     /// Writers, each with one request in flight
-    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = parse_writers)]
     writers: usize,
     /// How long the load lasts, once all keys are there
     #[arg(long, value_name = "S", default_value = "20", value_parser = parse_seconds)]
@@ -256,6 +257,14 @@ impl Demo {
             None => Ok(()),
         }
     }
+}
+
+/// Refused before anything is started, not when the load begins.
+fn parse_writers(text: &str) -> Result<usize, String> {
+    let writers = text.parse().ok();
+    writers
+        .filter(|writers| (1..=LOAD_WRITERS_MAX).contains(writers))
+        .ok_or_else(|| format!("it is a number from 1 to {LOAD_WRITERS_MAX}"))
 }
 
 /// Ends with the folder as it must be.

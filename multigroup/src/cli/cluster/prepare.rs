@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use raft_host::limits::GROUP_MEMBERS_MAX;
 use transport::id::{ClusterName, PeerId};
 
 use super::ports::{Ports, ports_of};
@@ -277,9 +278,11 @@ fn apply(set: &ConfigSet, raw: &mut RawConfig) -> Result<(), Failure> {
 /// The configurations of a new cluster.
 fn fresh(folder: &ClusterFolder, wanted: &Wanted) -> Result<Vec<RawConfig>, Failure> {
     let nodes = wanted.nodes.unwrap_or(NODES_DEFAULT);
-    if nodes == 0 || nodes > NODES_MAX as u64 {
+    // Every node has a voter of every group (ADR 0022).
+    let most = NODES_MAX.min(GROUP_MEMBERS_MAX);
+    if nodes == 0 || nodes > most as u64 {
         return Err(Failure::usage(format!(
-            "--nodes is {nodes}, and must be from 1 to {NODES_MAX}"
+            "--nodes is {nodes}, and must be from 1 to {most}"
         )));
     }
     let base = wanted.ports.base(nodes)?;
