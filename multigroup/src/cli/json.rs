@@ -94,7 +94,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("result.json");
         let write = |content: &str| {
-            std::fs::write(&target, content).unwrap();
+            fs::write(&target, content).unwrap();
             Target::File(target.clone())
                 .write(&1, &mut Vec::new())
                 .is_ok()
@@ -102,11 +102,7 @@ mod tests {
         assert!(write("{}"));
         assert!(write(""));
         assert!(!write("-----BEGIN PRIVATE KEY-----\n"));
-        assert!(
-            std::fs::read_to_string(&target)
-                .unwrap()
-                .contains("PRIVATE KEY")
-        );
+        assert!(fs::read_to_string(&target).unwrap().contains("PRIVATE KEY"));
     }
     #[test]
     fn a_link_and_a_device_stay_what_they_are() {

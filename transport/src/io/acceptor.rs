@@ -512,9 +512,10 @@ fn retire(peer: &PeerShared, incarnation: Incarnation, boot: Boot) {
 /// The end of control ends bulk, unless that is ending already; the peer's authority that of both.
 fn end_with_control(bulk: Option<&InboundShared>, control: &SessionEnd) {
     let Some(bulk) = bulk else { return };
-    let end = match control {
-        SessionEnd::Authority(why) => SessionEnd::Authority(*why),
-        _ => SessionEnd::ControlEnded,
+    let end = if let SessionEnd::Authority(why) = control {
+        SessionEnd::Authority(*why)
+    } else {
+        SessionEnd::ControlEnded
     };
     bulk.wish.send_if_modified(|wish| {
         let runs = *wish == Wish::Run;

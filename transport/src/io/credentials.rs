@@ -224,7 +224,7 @@ impl Credentials {
     pub fn good_until(&self, peer: &PeerCertificate) -> i64 {
         let chain = || peer.chain().iter().map(Particulars::of_der);
         let own = chain().map(|said| said.not_after).min();
-        let issuer = chain().last().map(|said| said.issuer);
+        let issuer = chain().next_back().map(|said| said.issuer);
         let authorities = self.0.trust.authorities.iter();
         let anchor = authorities
             .filter(|authority| issuer.as_ref() == Some(&authority.said.subject))
