@@ -373,9 +373,6 @@ impl<L: GroupLog> HostCore<L> {
 impl<L: GroupLog> Group<L> {
     /// Whether all that was proposed is committed, applied and answered.
     fn is_finished(&self) -> bool {
-        if transport::mutant!("handover_unfinished") {
-            return true;
-        }
         let status = self.replica.status();
         self.waiters.is_empty() && status.commit == status.last && self.replica.is_stored()
     }
