@@ -24,13 +24,7 @@ async fn check(cluster: &Cluster, offline: bool) {
         &["verify"]
     };
     let verified = cluster.json(command).await;
-    assert_eq!(verified["mismatches"], 0, "{verified}");
-    assert_eq!(
-        verified["replicas"],
-        u64::from(GROUPS) * NODES,
-        "{verified}"
-    );
-    assert_eq!(verified["counters_exact"], GROUPS, "{verified}");
+    Cluster::assert_exact(&verified, GROUPS);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

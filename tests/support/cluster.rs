@@ -228,6 +228,21 @@ impl Cluster {
         leading
     }
 
+    /// Holds what `verify` said against a cluster of so many groups: every replica compared, every
+    /// counter exact.
+    ///
+    /// # Panics
+    /// When it isn't so.
+    pub fn assert_exact(verified: &Value, groups: u32) {
+        assert_eq!(verified["mismatches"], 0, "{verified}");
+        assert_eq!(
+            verified["replicas"],
+            u64::from(groups) * NODES,
+            "{verified}"
+        );
+        assert_eq!(verified["counters_exact"], groups, "{verified}");
+    }
+
     /// Stops the nodes and holds the last status of each to account.
     ///
     /// # Panics

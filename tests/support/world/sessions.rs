@@ -305,25 +305,18 @@ impl World {
         self.trace.line(self.now, Some(at), None, || {
             format!("session {connection} to {} ends, {lane:?}: {why}", peer + 1)
         });
-        if let Some(notice) = why.notice()
-            && let Some(last) = here.out.close_message(&notice)
-        {
-            here.unsent.push_back((last, None));
-            send_unsent(
-                &mut self.network,
-                &mut self.events,
-                self.now,
-                (connection, End::Dialler),
-                &mut here.unsent,
-                |_| {},
-            );
-        }
+        let notice = why.notice();
+        let last = notice.and_then(|notice| here.out.close_message(&notice));
+        close(
+            &mut self.network,
+            &mut self.events,
+            self.now,
+            (connection, End::Dialler),
+            &mut here.unsent,
+            last,
+        );
         here.unsent.clear();
         here.out.end_session(&why);
-        if let Some(when) = self.network.close(self.now, connection, End::Dialler) {
-            let end = End::Acceptor;
-            self.events.push(when, Event::Look { connection, end });
-        }
         if why == SessionEnd::ShutDown {
             return;
         }
@@ -474,23 +467,16 @@ impl World {
         self.trace.line(self.now, Some(at), None, || {
             format!("session {connection} from {} ends: {why}", peer + 1)
         });
-        if let Some(notice) = why.notice()
-            && let Some(last) = ended.session.close_message(&notice)
-        {
-            ended.unsent.push_back((last, None));
-            send_unsent(
-                &mut self.network,
-                &mut self.events,
-                self.now,
-                (connection, End::Acceptor),
-                &mut ended.unsent,
-                |_| {},
-            );
-        }
-        if let Some(when) = self.network.close(self.now, connection, End::Acceptor) {
-            let end = End::Dialler;
-            self.events.push(when, Event::Look { connection, end });
-        }
+        let notice = why.notice();
+        let last = notice.and_then(|notice| ended.session.close_message(&notice));
+        close(
+            &mut self.network,
+            &mut self.events,
+            self.now,
+            (connection, End::Acceptor),
+            &mut ended.unsent,
+            last,
+        );
         if ended.lane != Some(Lane::Control) {
             return;
         }
@@ -799,6 +785,25 @@ fn end_of(outcome: Option<Outcome>) -> (SendEnd, Bytes) {
 fn tag_of(message: &[u8]) -> u64 {
     let last = message.last_chunk::<8>().copied().unwrap_or_default();
     u64::from_be_bytes(last)
+}
+
+/// Gives the socket the last message as far as it takes it, and closes this end.
+fn close(
+    network: &mut Network,
+    events: &mut super::events::Events,
+    now: Nanos,
+    (connection, from): (u64, End),
+    unsent: &mut Unsent,
+    last: Option<Bytes>,
+) {
+    if let Some(last) = last {
+        unsent.push_back((last, None));
+        send_unsent(network, events, now, (connection, from), unsent, |_| {});
+    }
+    if let Some(when) = network.close(now, connection, from) {
+        let end = from.other();
+        events.push(when, Event::Look { connection, end });
+    }
 }
 
 /// Gives the socket what it takes, and says which frames it has.
