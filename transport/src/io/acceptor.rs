@@ -499,13 +499,7 @@ fn retire(peer: &PeerShared, incarnation: Incarnation, boot: Boot) {
             continue;
         }
         let (known, got) = (live.boot, boot);
-        live.wish.send_if_modified(|wish| {
-            let lives = !matches!(wish, Wish::End(_));
-            if lives {
-                *wish = Wish::End(SessionEnd::PeerRestarted { known, got });
-            }
-            lives
-        });
+        pump::end_session(&live.wish, SessionEnd::PeerRestarted { known, got });
     }
 }
 

@@ -19,14 +19,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::task::spawn_blocking;
 
-use crate::error::{AuthorityEnded, SessionEnd, TlsFault};
+use crate::error::{SessionEnd, TlsFault};
 use crate::id::Lane;
 use crate::io::clock;
 use crate::io::credentials::{
     CredentialError, Credentials, FilesStamp, PeerCertificate, Presented,
 };
 use crate::io::events::Event;
-use crate::io::pump::Wish;
+use crate::io::pump::end_session;
 use crate::io::shared::{PeerShared, Shared};
 use crate::limits::{CREDENTIAL_LOOK, CREDENTIAL_RETRY};
 use crate::proto::lapse::LapseWatch;
@@ -201,7 +201,7 @@ impl Keeper {
                 if let Some(live) = live.as_ref()
                     && let Some(why) = lost(&live.certificate, Presented::AsServer)
                 {
-                    end(&live.wish, why);
+                    end_session(&live.wish, SessionEnd::Certificate(why));
                 }
             }
         }
@@ -211,7 +211,7 @@ impl Keeper {
                 continue;
             }
             if let Some(why) = lost(&session.certificate, Presented::AsClient) {
-                end(&session.wish, why);
+                end_session(&session.wish, SessionEnd::Certificate(why));
             }
         }
     }
@@ -267,17 +267,6 @@ fn each_certificate(peer: &PeerShared, of: &mut impl FnMut(&PeerCertificate)) {
             of(&live.certificate);
         }
     }
-}
-
-/// Ends one session for its certificate, unless it ends already.
-fn end(wish: &tokio::sync::watch::Sender<Wish>, why: AuthorityEnded) {
-    wish.send_if_modified(|wish| {
-        let lives = !matches!(wish, Wish::End(_));
-        if lives {
-            *wish = Wish::End(SessionEnd::Certificate(why));
-        }
-        lives
-    });
 }
 
 /// A set that is over its time is no better than one in use, unless that is over its time too: then

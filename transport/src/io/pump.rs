@@ -34,6 +34,17 @@ pub(crate) enum Wish {
     End(SessionEnd),
 }
 
+/// Ends a session, unless it is ending already.
+pub(crate) fn end_session(wish: &watch::Sender<Wish>, end: SessionEnd) {
+    wish.send_if_modified(|wish| {
+        let lives = !matches!(wish, Wish::End(_));
+        if lives {
+            *wish = Wish::End(end);
+        }
+        lives
+    });
+}
+
 /// A core as the loop drives it.
 pub(crate) trait SessionCore {
     /// Takes what other threads handed over, which may be that the session must end.
