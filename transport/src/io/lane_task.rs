@@ -143,6 +143,8 @@ struct Connected {
     pipe: TlsPipe,
     certified: NodeIdentity,
     credentials: Credentials,
+    /// Reasons to renew it: those that came since it was dialled are news.
+    reasons: watch::Receiver<u64>,
 }
 
 impl Runner {
@@ -219,7 +221,8 @@ impl Runner {
             Arc::clone(&self.driven.peer),
         );
         let lane = self.driven.lane;
-        let renewed = renew(&shared, &peer, lane, &mut self.renewal_backoff);
+        let reasons = connected.reasons.clone();
+        let renewed = renew(&shared, &peer, lane, reasons, &mut self.renewal_backoff);
         let relay = self.standing.clone().relay(session_wish.clone());
         let pumped = pump::run(
             &mut connected.pipe,
@@ -341,8 +344,13 @@ impl Runner {
 }
 
 /// Waits for a reason to renew a session, then dials until there is another connection.
-async fn renew(shared: &Shared, peer: &PeerShared, lane: Lane, backoff: &mut Backoff) -> Connected {
-    let mut reasons = peer.lane(lane).renew.subscribe();
+async fn renew(
+    shared: &Shared,
+    peer: &PeerShared,
+    lane: Lane,
+    mut reasons: watch::Receiver<u64>,
+    backoff: &mut Backoff,
+) -> Connected {
     changed(&mut reasons).await;
     backoff.reset();
     loop {
@@ -411,6 +419,7 @@ async fn connect(shared: &Shared, peer: &PeerShared, lane: Lane) -> Result<Conne
         cluster: shared.config.identity.cluster.clone(),
         node: peer.id,
     };
+    let reasons = peer.lane(lane).renew.subscribe();
     let stream = dial(&peer.address, lane, limit).await?;
     let credentials = shared.credentials();
     let pipe = TlsPipe::connect(stream, &credentials.dial(&certified), limit).await?;
@@ -419,6 +428,7 @@ async fn connect(shared: &Shared, peer: &PeerShared, lane: Lane) -> Result<Conne
         pipe,
         certified,
         credentials,
+        reasons,
     })
 }
 
@@ -458,6 +468,7 @@ impl Driven {
             pipe,
             certified,
             credentials,
+            reasons: _,
         } = connected;
         let parties = Parties {
             cluster: certified.cluster.clone(),
@@ -629,6 +640,16 @@ impl Driven {
         self.register(claims.incarnation, claims.boot)
     }
 
+    /// The peer may have called with a new leaf while this session, dialled before it had one, wasn't
+    /// there yet to be compared.
+    fn renew_if_renewed_meanwhile(&self, shown: &PeerCertificate) {
+        let inbound = lock(&self.shared.inbound);
+        let called = inbound.get(&(self.peer.id, self.lane));
+        if called.is_some_and(|called| shown.is_renewed_by(&called.certificate)) {
+            self.lane_shared().renew.send_modify(|count| *count += 1);
+        }
+    }
+
     /// Puts the session where whoever judges certificates finds it.
     ///
     /// # Errors
@@ -649,6 +670,7 @@ impl Driven {
             certificate: certificate.clone(),
             wish: wish.clone(),
         });
+        self.renew_if_renewed_meanwhile(certificate);
         Ok(self
             .shared
             .recheck(credentials, certificate, Presented::AsServer)?)

@@ -115,6 +115,7 @@ async fn drive(
         // A copy: while the wish is borrowed nobody can write it, and whoever wants to may hold what
         // `is_idle` waits for.
         let wanted = wish.borrow_and_update().clone();
+        let hands_over = wanted == Wish::HandOver;
         let drain_until = match wanted {
             Wish::Run => None,
             Wish::HandOver if core.hold() && pipe.unsent_bytes() == 0 => return Ok(HandedOver),
@@ -144,6 +145,8 @@ async fn drive(
             Received::Some => tokio::task::consume_budget().await,
             // The last reply of a drain came in this very turn: nothing more will wake it.
             Received::Nothing if drain_until.is_some() && core.is_idle() => {}
+            // Likewise the last that was to be written before a hand-over has gone in this turn.
+            Received::Nothing if hands_over && pipe.unsent_bytes() == 0 && core.hold() => {}
             Received::Nothing if !more_to_send => {
                 let due = [core.poll_timeout(), drain_until]
                     .into_iter()

@@ -68,6 +68,12 @@ impl PeerCertificate {
         self.chain.first() == other.chain.first()
     }
 
+    /// Whether the other leaf begins later than this one, as one that renews it does.
+    #[must_use]
+    pub fn is_renewed_by(&self, other: &Self) -> bool {
+        other.facts.not_before > self.facts.not_before
+    }
+
     pub(super) fn read(chain: Option<&[CertificateDer<'_>]>) -> Result<Self, IdentityFault> {
         let facts = identity_of(chain)?;
         let owned = |certificate: &CertificateDer<'_>| certificate.clone().into_owned();
