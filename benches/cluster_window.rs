@@ -151,7 +151,7 @@ fn queue_delay(status: &Value, window: usize) -> Result<(f64, f64), Fault> {
     let nodes = status["nodes"].as_array().ok_or("status names no nodes")?;
     let lanes = nodes
         .iter()
-        .filter_map(|node| node["peers"].as_array())
+        .filter_map(|node| node["status"]["peers"].as_array())
         .flatten();
     let (mut frames, mut sum, mut p99) = (0.0, 0.0, 0.0_f64);
     for lane in lanes.filter(|lane| lane["lane"] == "control") {
