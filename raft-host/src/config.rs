@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{GroupId, NodeId, ReplicaId};
-use crate::limits::{APPLY_WORKERS_MAX, SHARDS_MAX};
+use crate::limits::{APPLY_WORKERS_MAX, SHARDS_MAX, WORKERS_MAX};
 use crate::log::LogConfig;
 use crate::proto::host::{Member, MemberKind};
 
@@ -284,6 +284,75 @@ impl GroupConfig {
     }
 }
 
+/// `[commit_wait]` as it is written, as far as the host's shell is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawCommitWaitConfig {
+    /// Whether proposals are handed off to the waiter; else a worker waits for each.
+    pub enabled: bool,
+    /// Proposals that may be handed off at once, on the whole node; the next ones wait inline.
+    pub max_outstanding: u32,
+    /// Workers that admit and propose.
+    pub workers: u16,
+}
+
+/// The defaults of the published system: commit-wait.md 1 and 3.
+pub const COMMIT_WAIT_DEFAULTS: RawCommitWaitConfig = RawCommitWaitConfig {
+    enabled: true,
+    max_outstanding: 1024,
+    workers: 8,
+};
+
+impl Default for RawCommitWaitConfig {
+    fn default() -> Self {
+        COMMIT_WAIT_DEFAULTS
+    }
+}
+
+/// `[commit_wait]`, checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommitWaitConfig {
+    enabled: bool,
+    max_outstanding: usize,
+    workers: u16,
+}
+
+impl TryFrom<RawCommitWaitConfig> for CommitWaitConfig {
+    type Error = ConfigError;
+
+    fn try_from(raw: RawCommitWaitConfig) -> Result<Self, ConfigError> {
+        let (name, got, most) = ("commit_wait.workers", raw.workers, WORKERS_MAX);
+        if !(1..=most).contains(&got) {
+            return Err(ConfigError::ThreadsOutOfRange { name, got, most });
+        }
+        Ok(Self {
+            enabled: raw.enabled,
+            max_outstanding: usize::try_from(raw.max_outstanding).unwrap_or(usize::MAX),
+            workers: raw.workers,
+        })
+    }
+}
+
+impl CommitWaitConfig {
+    /// Whether proposals are handed off at the start.
+    #[must_use]
+    pub fn enabled(self) -> bool {
+        self.enabled
+    }
+
+    /// How many may be at once, at the start.
+    #[must_use]
+    pub fn max_outstanding(self) -> usize {
+        self.max_outstanding
+    }
+
+    /// Workers that admit and propose.
+    #[must_use]
+    pub fn workers(self) -> u16 {
+        self.workers
+    }
+}
+
 /// Everything that a host is started with, beside storage, links and state machines.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
@@ -293,6 +362,7 @@ pub struct HostConfig {
     apply_workers: u16,
     drain_timeout: Duration,
     holds_logs: bool,
+    commit_wait: CommitWaitConfig,
     groups: Vec<GroupConfig>,
 }
 
@@ -327,8 +397,22 @@ impl HostConfig {
             apply_workers,
             drain_timeout: Duration::from_millis(host.drain_timeout_ms.into()),
             holds_logs: false,
+            commit_wait: CommitWaitConfig::try_from(COMMIT_WAIT_DEFAULTS)?,
             groups,
         })
+    }
+
+    /// The same with another `[commit_wait]`.
+    #[must_use]
+    pub fn with_commit_wait(mut self, commit_wait: CommitWaitConfig) -> Self {
+        self.commit_wait = commit_wait;
+        self
+    }
+
+    /// `[commit_wait]`.
+    #[must_use]
+    pub fn commit_wait(&self) -> CommitWaitConfig {
+        self.commit_wait
     }
 
     /// The same with every group's log kept until the embedder releases it, as one that copies

@@ -142,6 +142,22 @@ pub enum Refusal {
         /// Where it had stood.
         index: Index,
     },
+    /// Its policy asks for more acks than the group has voters.
+    #[error("{wanted} acks are asked for, of a group with {voters} voters")]
+    TooFewVoters {
+        /// Acks that its policy asks for.
+        wanted: u64,
+        /// Voters of the configuration in force; of a joint one, those of the smaller half.
+        voters: u64,
+    },
+    /// Half of the workers wait for proposals that can't be handed off.
+    #[error("{held} workers wait inline, and no more than {most} may")]
+    InlineFull {
+        /// How many do.
+        held: usize,
+        /// The bound.
+        most: usize,
+    },
 }
 
 /// How a proposal ended (commit-wait.md 6, safety 23). Each ends exactly once.
@@ -159,6 +175,11 @@ pub enum Outcome {
     Refused {
         /// By name.
         why: Refusal,
+    },
+    /// Committed and applied, but acks that its policy asks for are missing at the deadline.
+    NotDurable {
+        /// Where it stands.
+        index: Index,
     },
     /// It was handed to Raft, or to the wire towards the leader, and may yet commit.
     Unknown {

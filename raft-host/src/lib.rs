@@ -1,5 +1,6 @@
 //! Many Raft groups on one node.
 
+pub mod commit_queue;
 pub mod config;
 pub mod error;
 pub mod id;
@@ -11,6 +12,7 @@ pub mod log;
 pub mod metrics;
 pub mod proto;
 pub mod stores;
+mod sync;
 
 #[cfg(feature = "io")]
 pub use io::{Host, StateMachine, Storage};

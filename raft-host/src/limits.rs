@@ -244,6 +244,19 @@ pub const INBOX_BULK_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// What a frame costs in an inbox beside its bytes.
 pub const INBOX_FRAME_BYTES: u64 = 128;
 
+/// Proposals of callers that no worker has begun, on the whole node. At the bound one is refused
+/// `InboxFull`.
+pub const LINE_MAX: usize = 16_384;
+
+/// Proposals that a worker hands off before other tasks on its thread have their turn.
+pub const WORKER_STEPS_MAX: usize = 64;
+
+/// The most workers that may be configured: each costs a task, and waits for one proposal at a time.
+pub const WORKERS_MAX: u16 = 1024;
+
+/// Repetitions of one request that wait for the first. At the bound one is refused `TooManyWaiting`.
+pub const JOINED_MAX: usize = 1024;
+
 /// Requests of callers that wait for one shard. At the bound one is refused `InboxFull`.
 pub const INBOX_REQUESTS_MAX: usize = 16_384;
 
@@ -283,6 +296,10 @@ pub const READ_PAUSE_MIN: std::time::Duration = std::time::Duration::from_millis
 
 /// ... up to this one, a twentieth of an election.
 pub const READ_PAUSE_MAX: std::time::Duration = std::time::Duration::from_millis(50);
+
+/// How much before a forwarded proposal's deadline its leader says that it lacks acks, so that the
+/// word gets there in time: a few round trips of a busy pair. At most a quarter of the time there is.
+pub const FORWARD_ANSWER_LEAD: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// How much longer than its deadline a caller waits for its shard to answer: two ticks of a busy
 /// node. At the bound the caller answers itself, as the shard would have at the deadline.

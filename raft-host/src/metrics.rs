@@ -7,6 +7,7 @@ use crate::io::HostFailure;
 use crate::log::Health;
 use crate::proto::consensus::Role;
 use crate::proto::host::HostStats;
+use transport::proto::histogram::Distribution;
 
 /// Where a group's replica on this node stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,8 +101,64 @@ pub struct OutcomeCounts {
     pub committed: u64,
     /// Without effect.
     pub refused: u64,
+    /// Committed and applied, with acks of their policy missing at the deadline.
+    pub not_durable: u64,
     /// Of unknown fate.
     pub unknown: u64,
+}
+
+/// Why proposals were waited for by a worker, and how often.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InlineCounts {
+    /// Nothing was handed off.
+    pub off: u64,
+    /// As many as the cap allows were outstanding.
+    pub full: u64,
+    /// Their policy, or their caller, asked for it.
+    pub policy: u64,
+}
+
+impl InlineCounts {
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.off + self.full + self.policy
+    }
+}
+
+/// The quorum-ack waiter of a node (commit-wait.md 9).
+#[derive(Clone, Debug, Default)]
+pub struct CommitWaitStats {
+    /// Whether proposals are handed off.
+    pub enabled: bool,
+    /// How many may be at once.
+    pub cap: u64,
+    /// How many are, reservations included.
+    pub outstanding: u64,
+    /// The workers.
+    pub workers: u64,
+    /// Those that wait inline now.
+    pub workers_held: u64,
+    /// Proposals that no worker has begun.
+    pub line: u64,
+    /// Handed off.
+    pub enqueued: u64,
+    /// Waited for by a worker.
+    pub inline: InlineCounts,
+    /// Repetitions that waited for the first of their id.
+    pub joined: u64,
+    /// Given up by their callers before a worker began them.
+    pub withdrawn: u64,
+    /// Refused before they reached a shard.
+    pub refused: u64,
+    /// Handed off, and how they ended.
+    pub resolved: OutcomeCounts,
+    /// Those of them that ended `Unknown` at their deadline.
+    pub expired: u64,
+    /// From the call until a worker began it.
+    pub queued: Distribution,
+    /// From the hand-off until the reply.
+    pub waited: Distribution,
 }
 
 /// A host at one moment.
@@ -113,6 +170,8 @@ pub struct Stats {
     pub groups: GroupCounts,
     /// The shards.
     pub shards: Vec<ShardStats>,
+    /// The quorum-ack waiter.
+    pub commit_wait: CommitWaitStats,
     /// The log.
     pub log: Health,
     /// The links.

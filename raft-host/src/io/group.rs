@@ -7,10 +7,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
+use tokio::time::timeout_at;
 use transport::io::clock;
 
 use super::inbox::Inbox;
 use super::requests::Request;
+use super::workers::{Job, Workers};
+use crate::commit_queue::{Withdrawn, pending};
 use crate::error::{ProposalOutcome, ReadFailed, ReadFailure, Refusal, UnknownCause};
 use crate::id::{GroupId, Index, ReplicaId};
 use crate::limits::{CALLER_GRACE, READ_PAUSE_MAX, READ_PAUSE_MIN};
@@ -19,9 +22,9 @@ use crate::metrics::GroupStatus;
 use crate::proto::consensus::CommittedEntries;
 use crate::proto::delayed::Admission;
 use crate::proto::host::{Forwarding, Led};
+use crate::proto::waiters::Policy;
 
-/// How a command is to be proposed. Its policy is `quorum`: the outcome is there once a majority
-/// has it durably and the leader's state machine has applied it.
+/// How a command is to be proposed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProposeOptions {
     /// How long the caller waits; then the outcome is unknown.
@@ -31,6 +34,22 @@ pub struct ProposeOptions {
     /// Whether it may go to the leader when that is another node, or be held for a moment when no
     /// leader is known.
     pub forwarding: Forwarding,
+    /// When the outcome is there: under `quorum`, once a majority has it durably and the leader's
+    /// state machine has applied it.
+    pub policy: Policy,
+    /// Whether the waiter may take it from the worker.
+    pub waiting: Waiting,
+}
+
+/// Who waits for a proposal's outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Waiting {
+    /// The waiter, if it is on, has a place, and the policy is `quorum`.
+    #[default]
+    HandedOff,
+    /// A worker, until the outcome is there; at most half of them wait so for the policy's or the
+    /// caller's sake, and one more is refused `InlineFull`.
+    Inline,
 }
 
 impl Default for ProposeOptions {
@@ -39,6 +58,8 @@ impl Default for ProposeOptions {
             within: Duration::from_secs(5),
             request_id: Bytes::new(),
             forwarding: Forwarding::Allowed,
+            policy: Policy::Quorum,
+            waiting: Waiting::HandedOff,
         }
     }
 }
@@ -73,16 +94,26 @@ pub enum Consistency {
 #[derive(Clone, Debug)]
 pub struct Group {
     id: GroupId,
+    /// Its shard's number among the workers' shards.
+    number: usize,
     shard: Arc<Inbox>,
+    workers: Workers,
     /// How long a read waits for the group to have a leader.
     patience: Duration,
 }
 
 impl Group {
-    pub(super) fn new(id: GroupId, shard: Arc<Inbox>, patience: Duration) -> Self {
+    pub(super) fn new(
+        id: GroupId,
+        (number, shard): (usize, Arc<Inbox>),
+        workers: Workers,
+        patience: Duration,
+    ) -> Self {
         Self {
             id,
+            number,
             shard,
+            workers,
             patience,
         }
     }
@@ -95,36 +126,58 @@ impl Group {
 
     /// Proposes a command. Where another node leads, it is forwarded to that node, unless the options
     /// say otherwise; where no leader is known, it is held until one is, 1.5 election timeouts at
-    /// most. Ends exactly once, by its own deadline: `Unknown` once it was sent to the leader, or
-    /// proposed here, and what became of it is not known by then.
+    /// most. Ends exactly once, by its own deadline: `Refused` as `Late` when no worker began it by
+    /// then, `Unknown` once it was sent to the leader, or proposed here, and what became of it is not
+    /// known. One that repeats a request id which is under way here waits for the first and gets its
+    /// outcome.
     ///
     /// # Cancel safety
-    /// Dropping the future takes nothing back: the command may commit all the same.
+    /// Dropping the future takes back what no worker has begun, and nothing else: the command may
+    /// commit all the same.
     pub async fn propose(
         &self,
         command: impl Into<Bytes>,
         options: ProposeOptions,
     ) -> ProposalOutcome {
-        let deadline = clock::now() + options.within;
+        let came = clock::now();
+        let deadline = came + options.within;
         let request_id = options.request_id;
-        let (reply, answer) = oneshot::channel();
-        let request = Request::Propose {
+        let (answerer, mut answer) = pending();
+        let job = Job {
+            shard: self.number,
             group: self.id,
             command: command.into(),
             request_id: request_id.clone(),
             deadline,
             forwarding: options.forwarding,
-            reply,
+            policy: options.policy,
+            inline: options.waiting == Waiting::Inline,
+            answerer,
+            came,
         };
-        if let Err(refusal) = self.ask(request) {
+        if let Err(refusal) = self.workers.submit(job) {
             return ProposalOutcome::Refused(refusal);
         }
-        let why = match until(deadline, answer).await {
-            Ok(Some(outcome)) => return outcome,
-            Ok(None) => UnknownCause::Stopped,
-            Err(Late) => UnknownCause::Deadline,
+        let outcome = match timeout_at(deadline.into(), &mut answer).await {
+            Ok(outcome) => outcome,
+            Err(_) => match answer.withdraw() {
+                Withdrawn::InTime => return ProposalOutcome::Refused(Refusal::Late),
+                Withdrawn::Answered(outcome) => Some(outcome),
+                Withdrawn::Forsaken => None,
+                // The shard answers by the deadline, if it is alive.
+                Withdrawn::TooLate => {
+                    match timeout_at((deadline + CALLER_GRACE).into(), answer).await {
+                        Ok(outcome) => outcome,
+                        Err(_) => {
+                            let why = UnknownCause::Deadline;
+                            return ProposalOutcome::Unknown { request_id, why };
+                        }
+                    }
+                }
+            },
         };
-        ProposalOutcome::Unknown { request_id, why }
+        let why = UnknownCause::Stopped;
+        outcome.unwrap_or(ProposalOutcome::Unknown { request_id, why })
     }
 
     /// Waits until this node's state machine may be read with this consistency, and says up to
@@ -307,7 +360,7 @@ struct Late;
 /// The answer, `None` if the shard let go of the question.
 async fn until<T>(deadline: Instant, answer: oneshot::Receiver<T>) -> Result<Option<T>, Late> {
     let latest = deadline + CALLER_GRACE;
-    match tokio::time::timeout_at(latest.into(), answer).await {
+    match timeout_at(latest.into(), answer).await {
         Ok(answer) => Ok(answer.ok()),
         Err(_) => Err(Late),
     }

@@ -22,6 +22,8 @@ use tokio::time::Sleep;
 
 use super::inbound::FrameAnswer;
 use super::requests::Request;
+use super::workers::Item;
+use crate::commit_queue::CommitQueue;
 use crate::id::{Boot, GroupId, Index, NodeId, SendId};
 use crate::limits::{
     INBOX_BULK_BYTES_MAX, INBOX_CONTROL_BYTES_MAX, INBOX_FRAME_BYTES, INBOX_REQUESTS_MAX,
@@ -91,6 +93,8 @@ pub(super) struct Work {
     pub(super) links: BTreeMap<NodeId, LinkChange>,
     pub(super) frames: VecDeque<FramePart>,
     pub(super) requests: VecDeque<Request>,
+    /// Proposals that workers published.
+    pub(super) items: Vec<Item>,
     pub(super) notes: VecDeque<Note>,
     pub(super) durable: Option<Token>,
     pub(super) log_failure: Option<LogFailure>,
@@ -104,6 +108,7 @@ impl Work {
         self.links.is_empty()
             && self.frames.is_empty()
             && self.requests.is_empty()
+            && self.items.is_empty()
             && self.notes.is_empty()
             && self.durable.is_none()
             && self.log_failure.is_none()
@@ -143,6 +148,7 @@ impl State {
 #[derive(Debug)]
 pub(super) struct Inbox {
     state: Mutex<State>,
+    proposals: CommitQueue<Item>,
 }
 
 /// Wakes a shard when there is room in the transport again.
@@ -181,7 +187,13 @@ impl Inbox {
     pub(super) fn new() -> Self {
         Self {
             state: Mutex::default(),
+            proposals: CommitQueue::default(),
         }
+    }
+
+    /// Where workers publish what is proposed to this shard.
+    pub(super) fn proposals(&self) -> &CommitQueue<Item> {
+        &self.proposals
     }
 
     /// Wakes whoever waits, once: the next who brings something finds nobody asleep.
@@ -330,8 +342,10 @@ impl Inbox {
             alarm.as_mut().reset(until.into());
         }
         poll_fn(|context| {
+            let published = self.proposals.poll_published(context).is_ready();
             let mut state = lock(&self.state);
-            if state.work.is_empty() && alarm.as_mut().poll(context).is_pending() {
+            let idle = state.work.is_empty() && !published;
+            if idle && alarm.as_mut().poll(context).is_pending() {
                 match &mut state.waiting {
                     Some(waiting) => waiting.clone_from(context.waker()),
                     none => *none = Some(context.waker().clone()),
@@ -339,7 +353,11 @@ impl Inbox {
                 return Poll::Pending;
             }
             state.waiting = None;
-            Poll::Ready(state.take_all())
+            let mut work = state.take_all();
+            drop(state);
+            // After the rest: what was published before a drain was asked for is taken with it.
+            self.proposals.take(&mut work.items);
+            Poll::Ready(work)
         })
         .await
     }
@@ -349,7 +367,10 @@ impl Inbox {
         let mut state = lock(&self.state);
         state.closed = true;
         state.quiet.clear();
-        std::mem::take(&mut state.work)
+        let mut work = std::mem::take(&mut state.work);
+        drop(state);
+        work.items = self.proposals.close();
+        work
     }
 }
 

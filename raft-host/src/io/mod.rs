@@ -5,6 +5,7 @@
 mod apply;
 mod failure;
 mod group;
+mod in_flight;
 mod inbound;
 mod inbox;
 mod life;
@@ -16,12 +17,14 @@ mod peers;
 mod requests;
 mod shard;
 mod storage;
+mod workers;
 
 pub use crate::proto::consensus::CommittedEntries;
 pub use crate::proto::delayed::Admission;
 pub use crate::proto::host::{Forwarding, Led};
+pub use crate::proto::waiters::Policy;
 pub use failure::HostFailure;
-pub use group::{CommittedFailed, Consistency, Group, GroupsOfShard, ProposeOptions};
+pub use group::{CommittedFailed, Consistency, Group, GroupsOfShard, ProposeOptions, Waiting};
 pub use machine::{Applied, Committed, MachineError, MachineFactory, Snapshot, StateMachine};
-pub use node::{CreateError, Final, Host, StartError};
+pub use node::{CommitWait, CreateError, Final, Host, StartError};
 pub use storage::{Storage, StorageError};

@@ -33,6 +33,7 @@ use super::peers;
 use super::requests::Request;
 use super::shard::{self, OpeningGroup, PeerEnd, ShardSetup, ShardThread, specify};
 use super::storage::{Storage, random_bits};
+use super::workers::Workers;
 use crate::config::{GroupConfig, HostConfig};
 use crate::error::{OpenError, Refusal};
 use crate::id::{Boot, GroupId, NodeId, ShardId};
@@ -99,6 +100,7 @@ pub struct Host {
     shards: Vec<ShardEnd>,
     machines: Arc<dyn MachineFactory>,
     pool: ApplyPool,
+    workers: Workers,
     log: Option<Log>,
     health: HealthReader,
     transport: Option<Arc<Transport>>,
@@ -168,9 +170,12 @@ impl Host {
         let pool = ApplyPool::start(config.apply_workers(), Arc::clone(&failing));
         let pool = pool.map_err(StartError::Thread)?;
         let health = opened.log.health_reader();
+        let proposals = inboxes.iter().map(|inbox| inbox.proposals().clone());
+        let workers = Workers::new(config.commit_wait(), proposals.collect());
         let mut host = Self {
             node,
             config,
+            workers,
             shards: Vec::new(),
             machines,
             pool,
@@ -190,6 +195,7 @@ impl Host {
         links.sync_number = host.health.health().sync_number;
         host.connect(waiting, links, credentials, life, &inboxes)
             .await?;
+        host.workers.start(&host.io_runtime());
         if let Some(transport) = &host.transport {
             let transport = Arc::downgrade(transport);
             host.tasks.spawn(peers::keep(transport, folder, seen));
@@ -345,10 +351,20 @@ impl Host {
     /// A group, whether this node has it or not: what is asked of one it hasn't is refused.
     #[must_use]
     pub fn group(&self, id: GroupId) -> Group {
-        let shard = &self.shards[shard_of(id, self.shards.len())];
+        let number = shard_of(id, self.shards.len());
+        let shard = &self.shards[number];
         // As long as proposals are held for a group without a leader.
         let patience = self.config.raft().election_timeout() * 3 / 2;
-        Group::new(id, Arc::clone(&shard.inbox), patience)
+        let shard = (number, Arc::clone(&shard.inbox));
+        Group::new(id, shard, self.workers.clone(), patience)
+    }
+
+    /// The quorum-ack waiter's switches, for as long as the host runs.
+    #[must_use]
+    pub fn commit_wait(&self) -> CommitWait {
+        CommitWait {
+            workers: self.workers.clone(),
+        }
     }
 
     /// Its shards, each with its groups.
@@ -399,6 +415,7 @@ impl Host {
             node: self.node,
             groups,
             shards,
+            commit_wait: self.workers.stats(),
             log: self.health.health(),
             transport,
             failure: self.failing.get(),
@@ -418,6 +435,8 @@ impl Host {
     /// Dropping the future drops the host.
     pub async fn shut_down(mut self) -> Final {
         let until = clock::now() + self.config.drain_timeout();
+        // Before the shards' drains: nothing is published after this, and what was is taken with them.
+        self.workers.close();
         let mut drains = Vec::new();
         for shard in &self.shards {
             let (reply, answer) = oneshot::channel();
@@ -457,6 +476,7 @@ impl Host {
     /// Ends the shards, the apply workers and the log; the shards' threads go on for what else
     /// runs on them.
     fn stop_parts(&mut self) {
+        self.workers.close();
         for shard in &self.shards {
             shard.inbox.stop();
         }
@@ -473,6 +493,26 @@ impl Host {
         for shard in &mut self.shards {
             shard.thread.join();
         }
+    }
+}
+
+/// The switches of a running host's waiter. Both act at once, on what is proposed from then on; what
+/// is under way stays as it was begun.
+#[derive(Clone, Debug)]
+pub struct CommitWait {
+    workers: Workers,
+}
+
+impl CommitWait {
+    /// Whether proposals are handed off.
+    pub fn set_enabled(&self, enabled: bool) {
+        self.workers.places().set_enabled(enabled);
+    }
+
+    /// How many may be handed off at once. With 0 all wait inline.
+    pub fn set_max_outstanding(&self, max_outstanding: u32) {
+        let cap = usize::try_from(max_outstanding).unwrap_or(usize::MAX);
+        self.workers.places().set_cap(cap);
     }
 }
 
@@ -499,6 +539,7 @@ impl Drop for Host {
         if self.shards.iter().any(|shard| shard.thread.is_current()) {
             // Waiting here would be for ever: they are told, and end by themselves.
             tracing::warn!("a host was dropped on its own io runtime; its end isn't waited for");
+            self.workers.close();
             self.shards.iter().for_each(|shard| shard.inbox.stop());
             return;
         }

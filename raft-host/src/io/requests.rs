@@ -3,29 +3,20 @@
 
 use std::time::Instant;
 
-use bytes::Bytes;
 use tokio::sync::oneshot::Sender;
 
 use super::machine::StateMachine;
 use crate::config::GroupConfig;
-use crate::error::{OpenError, ProposalOutcome, ReadFailed, Refusal};
+use crate::error::{OpenError, ReadFailed, Refusal};
 use crate::id::{GroupId, Index, ReplicaId};
 use crate::log::api::ReadError;
 use crate::metrics::GroupStatus;
 use crate::proto::consensus::CommittedEntries;
 use crate::proto::delayed::Admission;
-use crate::proto::host::{Forwarding, Led};
+use crate::proto::host::Led;
 
 /// A question to a shard, and where the answer goes.
 pub(super) enum Request {
-    Propose {
-        group: GroupId,
-        command: Bytes,
-        request_id: Bytes,
-        deadline: Instant,
-        forwarding: Forwarding,
-        reply: Sender<ProposalOutcome>,
-    },
     Read {
         group: GroupId,
         deadline: Instant,
@@ -70,7 +61,6 @@ pub(super) enum Request {
 impl std::fmt::Debug for Request {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Propose { .. } => "Propose",
             Self::Read { .. } => "Read",
             Self::Transfer { .. } => "Transfer",
             Self::Status { .. } => "Status",

@@ -48,8 +48,9 @@ use super::failure::{Failing, HostFailure};
 use super::inbox::{Inbox, Note, Work, lock, room_waker};
 use super::outbox::ControlOutbox;
 use super::requests::answer;
+use super::workers::Owed;
 use crate::config::RaftConfig;
-use crate::error::{OpenError, ProposalOutcome, ReadFailed};
+use crate::error::{OpenError, ReadFailed};
 use crate::id::{Boot, GroupId, Index, NodeId, ProposalId, ReadId};
 use crate::log::{GroupView, HealthReader, ShardLog};
 use crate::metrics::ShardStats;
@@ -120,7 +121,7 @@ struct Shard {
     failing: Arc<Failing>,
     /// Bulk frames that wait until more of what came before is durable.
     held_frames: VecDeque<super::inbox::FramePart>,
-    proposals: HashMap<ProposalId, (Sender<ProposalOutcome>, bytes::Bytes)>,
+    proposals: HashMap<ProposalId, (Owed, bytes::Bytes)>,
     reads: HashMap<ReadId, Sender<Result<Index, ReadFailed>>>,
     next_id: u64,
     /// What the transport wakes when there is room for bulk again.
@@ -318,6 +319,9 @@ impl Shard {
         self.step_held(now);
         for part in work.frames {
             self.on_part(now, part);
+        }
+        for item in work.items {
+            self.on_item(now, item);
         }
         for request in work.requests {
             self.on_request(now, request);

@@ -23,6 +23,7 @@ use bytes::Bytes;
 use crate::error::Refusal;
 use crate::id::{GroupId, NodeId, ProposalId, SendId, Term};
 use crate::limits::FORWARDS_REMEMBERED_MAX;
+use crate::proto::waiters::Policy;
 
 /// How far a forwarded proposal has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +90,8 @@ pub struct Forwarded {
     pub avoid: Option<(NodeId, Term)>,
     /// What it is refused as when its time here is up.
     pub last: Refusal,
+    /// When its reply may leave.
+    pub policy: Policy,
 }
 
 /// The forwarded proposals of a shard.
@@ -295,6 +298,7 @@ mod tests {
             attempts: 0,
             avoid: None,
             last: Refusal::NoLeader,
+            policy: Policy::Quorum,
         }
     }
 

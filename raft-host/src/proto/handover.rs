@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use super::host::Forwarding;
-use super::waiters::Proposer;
+use super::waiters::{Policy, Proposer};
 use crate::id::{GroupId, ReplicaId};
 use bytes::Bytes;
 
@@ -35,6 +35,8 @@ pub struct Incoming {
     pub deadline: Instant,
     /// Whether it may go to a leader elsewhere.
     pub forwarding: Forwarding,
+    /// When its reply may leave.
+    pub policy: Policy,
 }
 
 /// How far a hand-over is.
@@ -216,6 +218,7 @@ mod tests {
             context: Bytes::new(),
             deadline,
             forwarding: Forwarding::Allowed,
+            policy: Policy::Quorum,
         }
     }
 

@@ -1,14 +1,18 @@
 //! The proposals of one group that wait for their outcome, in index order, and the deadlines of a
 //! shard's proposals and reads. Policy `quorum`: the outcome is there once Raft has committed the
-//! entry and the state machine has applied it; no majority is computed here (safety 20).
+//! entry and the state machine has applied it; no majority is computed here (safety 20). Under
+//! `at-least:N` one that is applied goes on waiting, here too, until so many voters have acked it.
 //!
-//! W1: indexes rise from front to back.
+//! W1: indexes rise from front to back, and those that are applied and lack acks are below the rest.
 //! W2: each waiter leaves once: resolved, failed or expired. A call costs what it frees, plus a
 //!     search by index.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::num::NonZeroU8;
 use std::time::Instant;
+
+use bytes::Bytes;
 
 use super::group_table::SlotId;
 use crate::id::{Boot, Index, ProposalId, ReadId, ReplicaId, Term};
@@ -29,6 +33,16 @@ pub enum Proposer {
     },
 }
 
+/// When the reply to a proposal may leave (commit-wait.md 2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// Once the entry is committed by Raft and applied at the leader.
+    #[default]
+    Quorum,
+    /// The same, and so many voters have acked it, the leader included.
+    AtLeast(NonZeroU8),
+}
+
 /// One proposal that was handed to Raft.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiter {
@@ -40,6 +54,19 @@ pub struct Waiter {
     pub who: Proposer,
     /// What it took of the shard's proposal bytes.
     pub cost: u64,
+    /// When its reply may leave.
+    pub policy: Policy,
+}
+
+/// One that is committed and applied, and lacks acks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lacking {
+    /// The proposal.
+    pub waiter: Waiter,
+    /// How many acks it needs.
+    pub acks: NonZeroU8,
+    /// What the state machine answered.
+    pub result: Bytes,
 }
 
 /// The waiters of one group.
@@ -48,6 +75,7 @@ pub struct Waiters {
     /// `None` where one left before its turn.
     queue: VecDeque<(Index, Option<Waiter>)>,
     live: usize,
+    lacking: VecDeque<Lacking>,
 }
 
 impl Waiters {
@@ -85,7 +113,42 @@ impl Waiters {
 
     /// Takes any waiter, front first: leadership is lost, or the shard stops.
     pub fn fail_next(&mut self) -> Option<Waiter> {
+        if let Some(lacking) = self.lacking.pop_front() {
+            return Some(lacking.waiter);
+        }
         self.resolve_next(Index::new(u64::MAX))
+    }
+
+    /// Keeps one that was just resolved until it has its acks.
+    pub fn lack(&mut self, lacking: Lacking) {
+        debug_assert!(
+            self.lacking
+                .back()
+                .is_none_or(|last| last.waiter.index < lacking.waiter.index),
+            "W1"
+        );
+        self.lacking.push_back(lacking);
+    }
+
+    /// Whether any lacks acks.
+    #[must_use]
+    pub fn any_lacks(&self) -> bool {
+        !self.lacking.is_empty()
+    }
+
+    /// Takes the first of those that lack acks and now have them. `acked` says how many voters have
+    /// acked everything up to an index; it never rises with the index, so the search ends at the
+    /// first that nobody has acked.
+    pub fn acked_next(&mut self, acked: impl Fn(Index) -> u64) -> Option<Lacking> {
+        for at in 0..self.lacking.len() {
+            let lacking = self.lacking.get(at)?;
+            match acked(lacking.waiter.index) {
+                0 => return None,
+                acks if acks >= lacking.acks.get().into() => return self.lacking.remove(at),
+                _ => {}
+            }
+        }
+        None
     }
 
     /// Takes the waiter at this index if an entry of another term was committed there.
@@ -94,10 +157,27 @@ impl Waiters {
         self.take(at, |waiter| waiter.term != term)
     }
 
-    /// Takes this waiter, whose deadline has passed, if it still waits.
-    pub fn expire(&mut self, index: Index, who: Proposer) -> Option<Waiter> {
+    /// Takes this waiter, whose deadline has passed, if it still waits, and says whether it was
+    /// applied and lacked acks only.
+    pub fn expire(&mut self, index: Index, who: Proposer) -> Option<(Waiter, Applied)> {
+        if let Some(at) = self.find_lacking(index, who) {
+            let lacking = self.lacking.remove(at)?;
+            return Some((lacking.waiter, Applied::Yes));
+        }
         let at = self.find(index)?;
-        self.take(at, |waiter| waiter.who == who)
+        let waiter = self.take(at, |waiter| waiter.who == who)?;
+        Some((waiter, Applied::NotYet))
+    }
+
+    fn find_lacking(&self, index: Index, who: Proposer) -> Option<usize> {
+        let at = self
+            .lacking
+            .binary_search_by_key(&index, |lacking| lacking.waiter.index);
+        at.ok().filter(|at| {
+            self.lacking
+                .get(*at)
+                .is_some_and(|found| found.waiter.who == who)
+        })
     }
 
     fn find(&self, index: Index) -> Option<usize> {
@@ -131,14 +211,23 @@ impl Waiters {
     /// How many places are taken, those of waiters that left before their turn included.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.queue.len()
+        self.queue.len() + self.lacking.len()
     }
 
     /// Whether nobody waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.live == 0
+        self.live == 0 && self.lacking.is_empty()
     }
+}
+
+/// Whether a proposal that expired was applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// It is committed and applied.
+    Yes,
+    /// Not as far as is known here.
+    NotYet,
 }
 
 /// What expires.
@@ -216,6 +305,7 @@ impl Waiters {
     pub fn is_waiting(&self, index: Index, who: Proposer) -> bool {
         let place = self.find(index).and_then(|at| self.queue.get(at));
         place.is_some_and(|(_, waiter)| waiter.is_some_and(|waiter| waiter.who == who))
+            || self.find_lacking(index, who).is_some()
     }
 }
 
@@ -234,6 +324,7 @@ mod tests {
             term: Term::new(2),
             who,
             cost: 1,
+            policy: Policy::Quorum,
         }
     }
 
@@ -256,7 +347,8 @@ mod tests {
         for index in [3, 4, 5] {
             waiters.push(waiter(index));
         }
-        assert_eq!(waiters.expire(Index::new(4), local(104)), Some(waiter(4)));
+        let expired = Some((waiter(4), Applied::NotYet));
+        assert_eq!(waiters.expire(Index::new(4), local(104)), expired);
         assert_eq!(waiters.expire(Index::new(4), local(104)), None);
         assert_eq!(waiters.expire(Index::new(5), local(9)), None);
         assert_eq!(waiters.resolve_next(Index::new(9)), Some(waiter(3)));
@@ -265,6 +357,31 @@ mod tests {
             (waiters.resolve_next(Index::new(9)), waiters.len()),
             (None, 0)
         );
+    }
+
+    #[test]
+    fn what_lacks_acks_leaves_with_them_each_by_its_own_number() {
+        let mut waiters = Waiters::default();
+        let lacking = |index, acks| Lacking {
+            waiter: waiter(index),
+            acks: NonZeroU8::new(acks).unwrap(),
+            result: Bytes::new(),
+        };
+        for (index, acks) in [(3, 3), (4, 2), (5, 2), (6, 1)] {
+            waiters.lack(lacking(index, acks));
+        }
+        // The leader has acked 5, one follower 4.
+        let acked = |index: Index| u64::from(index.to_u64() <= 5) + u64::from(index.to_u64() <= 4);
+        assert_eq!(waiters.acked_next(acked), Some(lacking(4, 2)));
+        assert_eq!(waiters.acked_next(acked), None);
+        assert!(waiters.is_waiting(Index::new(5), local(105)) && waiters.any_lacks());
+        assert_eq!(
+            waiters.expire(Index::new(5), local(105)),
+            Some((waiter(5), Applied::Yes))
+        );
+        assert_eq!(waiters.fail_next(), Some(waiter(3)));
+        assert_eq!(waiters.fail_next(), Some(waiter(6)));
+        assert!(waiters.is_empty() && waiters.len() == 0);
     }
 
     #[test]

@@ -8,39 +8,13 @@ use crate::error::{Outcome, ProposalOutcome, ReadFailed, ReadOutcome, Refusal};
 use crate::id::{GroupId, ProposalId, ReadId};
 use crate::io::inbox::Work;
 use crate::io::requests::{Request, answer};
+use crate::io::workers::Item;
 use crate::limits::REQUEST_ID_BYTES_MAX;
 use crate::proto::host::Proposal;
 
 impl Shard {
     pub(super) fn on_request(&mut self, now: Instant, request: Request) {
         match request {
-            Request::Propose {
-                group,
-                command,
-                request_id,
-                deadline,
-                forwarding,
-                reply,
-            } => {
-                self.next_id += 1;
-                let id = ProposalId::new(self.next_id);
-                let proposal = Proposal {
-                    id,
-                    data: command,
-                    context: request_id.clone(),
-                    deadline,
-                    forwarding,
-                };
-                match self.propose(now, group, proposal) {
-                    Ok(()) => {
-                        self.proposals.insert(id, (reply, request_id));
-                    }
-                    Err(refusal) => {
-                        self.stats.proposals.refused += 1;
-                        answer(reply, ProposalOutcome::Refused(refusal));
-                    }
-                }
-            }
             Request::Read {
                 group,
                 deadline,
@@ -77,6 +51,30 @@ impl Shard {
         }
     }
 
+    /// Hands a published proposal to the core, which answers for it from now on.
+    pub(super) fn on_item(&mut self, now: Instant, item: Item) {
+        self.next_id += 1;
+        let id = ProposalId::new(self.next_id);
+        let (owed, request_id) = (item.owed, item.request_id.clone());
+        let proposal = Proposal {
+            id,
+            data: item.command,
+            context: item.request_id,
+            deadline: item.deadline,
+            forwarding: item.forwarding,
+            policy: item.policy,
+        };
+        match self.propose(now, item.group, proposal) {
+            Ok(()) => {
+                self.proposals.insert(id, (owed, request_id));
+            }
+            Err(refusal) => {
+                self.stats.proposals.refused += 1;
+                owed.answer(ProposalOutcome::Refused(refusal));
+            }
+        }
+    }
+
     fn propose(&mut self, now: Instant, group: GroupId, proposal: Proposal) -> Result<(), Refusal> {
         if proposal.data.is_empty() {
             return Err(Refusal::Empty);
@@ -90,7 +88,7 @@ impl Shard {
     }
 
     pub(super) fn on_proposal_ended(&mut self, id: ProposalId, outcome: Outcome) {
-        let Some((reply, request_id)) = self.proposals.remove(&id) else {
+        let Some((owed, request_id)) = self.proposals.remove(&id) else {
             return;
         };
         let counts = &mut self.stats.proposals;
@@ -103,13 +101,16 @@ impl Shard {
                 counts.refused += 1;
                 ProposalOutcome::Refused(why)
             }
+            Outcome::NotDurable { index } => {
+                counts.not_durable += 1;
+                ProposalOutcome::NotDurable { index }
+            }
             Outcome::Unknown { why } => {
                 counts.unknown += 1;
                 ProposalOutcome::Unknown { request_id, why }
             }
         };
-        // Whoever proposed it may have gone.
-        answer(reply, outcome);
+        owed.answer(outcome);
     }
 
     pub(super) fn on_read_ended(&mut self, id: ReadId, outcome: ReadOutcome) {
@@ -129,11 +130,11 @@ impl Shard {
                 answer.settle(item, Err(transport::RefusalReason::ShuttingDown));
             }
         }
+        for item in work.items {
+            item.owed.answer(ProposalOutcome::Refused(Refusal::Stopped));
+        }
         for request in work.requests {
             match request {
-                Request::Propose { reply, .. } => {
-                    answer(reply, ProposalOutcome::Refused(Refusal::Stopped));
-                }
                 Request::Read { reply, .. } => {
                     answer(reply, Err(ReadFailed::Refused(Refusal::Stopped)));
                 }

@@ -25,6 +25,7 @@ use crate::proto::host::{
     Forwarding, GroupSpec, HostCore, HostIdentity, Lane, Member, MemberKind, Output, Proposal,
     SendEnd, Taken,
 };
+use crate::proto::waiters::Policy;
 use crate::proto::wire::{GroupBody, GroupMessage, Item, decode};
 
 const GROUPS: u64 = 3;
@@ -342,6 +343,7 @@ impl Rig {
                     context: Bytes::new(),
                     deadline: self.now + Duration::from_secs(2),
                     forwarding: Forwarding::Never,
+                    policy: Policy::Quorum,
                 };
                 // A refusal is no matter here.
                 let _ = core.propose(self.now, group, proposal);

@@ -13,15 +13,15 @@ use super::{Forwarding, Group, HostCore, Output, Proposal, SendEnd};
 use crate::error::{Outcome, Refusal, UnknownCause};
 use crate::id::{Boot, GroupId, NodeId, ReplicaId, SendId, Term};
 use crate::limits::{
-    FORWARD_ANSWER_BYTES_MAX, FORWARD_ATTEMPTS_MAX, FORWARD_RESULT_BYTES_MAX, FORWARDS_MAX,
-    REQUEST_ID_BYTES_MAX,
+    FORWARD_ANSWER_BYTES_MAX, FORWARD_ANSWER_LEAD, FORWARD_ATTEMPTS_MAX, FORWARD_RESULT_BYTES_MAX,
+    FORWARDS_MAX, REQUEST_ID_BYTES_MAX,
 };
 use crate::log::api::GroupLog;
 use crate::proto::consensus::Role;
 use crate::proto::forward::{Forwarded, Stage};
 use crate::proto::group_table::SlotId;
 use crate::proto::handover::Incoming;
-use crate::proto::waiters::Proposer;
+use crate::proto::waiters::{Policy, Proposer};
 use crate::proto::wire::{
     BodyWriter, Forward, ForwardAnswer, GroupBody, GroupMessage, Header, Item, forward_answer_len,
     forward_len,
@@ -81,6 +81,7 @@ impl<L: GroupLog> HostCore<L> {
             attempts: 0,
             avoid: None,
             last: Refusal::NoLeader,
+            policy: proposal.policy,
         };
         self.dispatch(slot, forwarded);
         Ok(())
@@ -147,6 +148,7 @@ impl<L: GroupLog> HostCore<L> {
             context,
             deadline,
             cost,
+            policy,
             ..
         } = forwarded;
         self.proposals.release(cost);
@@ -156,6 +158,7 @@ impl<L: GroupLog> HostCore<L> {
             context,
             deadline,
             forwarding: Forwarding::Allowed,
+            policy,
         };
         if let Err(why) = self.propose_here(slot, incoming) {
             let outcome = Outcome::Refused { why };
@@ -340,18 +343,25 @@ impl<L: GroupLog> HostCore<L> {
             within_ms,
             context,
             data,
+            policy,
         } = forward;
         let who = Proposer::Remote {
             replica,
             boot,
             token,
         };
+        let mut within = Duration::from_millis(within_ms.into());
+        // Only this end can tell that extra acks are what is missing, and has to say so in time.
+        if policy != Policy::Quorum {
+            within -= (within / 4).min(FORWARD_ANSWER_LEAD);
+        }
         let incoming = Incoming {
             who,
             data,
             context,
-            deadline: self.now + Duration::from_millis(within_ms.into()),
+            deadline: self.now + within,
             forwarding: Forwarding::Never,
+            policy,
         };
         self.propose_here(slot, incoming)
     }
@@ -470,6 +480,7 @@ impl<L: GroupLog> HostCore<L> {
             within_ms: u32::try_from(left.as_millis()).unwrap_or(u32::MAX),
             context: forwarded.context.clone(),
             data: forwarded.data.clone(),
+            policy: forwarded.policy,
         };
         let header = Header {
             group: forwarded.group,

@@ -13,7 +13,7 @@ use crate::proto::consensus::{Opening, Replica, Role, Status};
 use crate::proto::group_table::SlotId;
 use crate::proto::placement::{Moves, preferred_leader};
 use crate::proto::reads::Reads;
-use crate::proto::waiters::{Expiring, Waiters};
+use crate::proto::waiters::{Applied, Expiring, Waiters};
 
 impl<L: GroupLog> HostCore<L> {
     /// Opens a group whose log is replayed.
@@ -253,10 +253,12 @@ impl<L: GroupLog> HostCore<L> {
         };
         match what {
             Expiring::Proposal { index, who } => {
-                if let Some(waiter) = group.waiters.expire(index, who) {
+                if let Some((waiter, applied)) = group.waiters.expire(index, who) {
                     self.proposals.release(waiter.cost);
-                    let outcome = Outcome::Unknown {
-                        why: UnknownCause::Deadline,
+                    let why = UnknownCause::Deadline;
+                    let outcome = match applied {
+                        Applied::Yes => Outcome::NotDurable { index },
+                        Applied::NotYet => Outcome::Unknown { why },
                     };
                     self.end_proposal(slot, who, outcome);
                 }

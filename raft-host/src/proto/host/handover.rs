@@ -305,6 +305,7 @@ impl<L: GroupLog> HostCore<L> {
                     context,
                     deadline,
                     forwarding,
+                    policy,
                     ..
                 } = incoming;
                 let proposal = Proposal {
@@ -313,6 +314,7 @@ impl<L: GroupLog> HostCore<L> {
                     context,
                     deadline,
                     forwarding,
+                    policy,
                 };
                 self.forward(slot, id, proposal)
             }

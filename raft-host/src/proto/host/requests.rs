@@ -16,7 +16,7 @@ use crate::proto::delayed::Admission;
 use crate::proto::group_table::SlotId;
 use crate::proto::handover::Incoming;
 use crate::proto::reads::Reader;
-use crate::proto::waiters::{Expiring, Proposer, Waiter};
+use crate::proto::waiters::{Expiring, Lacking, Policy, Proposer, Waiter};
 use crate::proto::wire::{GroupBody, GroupMessage, Header};
 
 /// A command for one group.
@@ -32,6 +32,8 @@ pub struct Proposal {
     pub deadline: Instant,
     /// Whether it may go to a leader elsewhere.
     pub forwarding: Forwarding,
+    /// When its reply may leave.
+    pub policy: Policy,
 }
 
 /// The log's room for entries, on the whole node.
@@ -90,6 +92,7 @@ impl<L: GroupLog> HostCore<L> {
             context: proposal.context,
             deadline: proposal.deadline,
             forwarding: proposal.forwarding,
+            policy: proposal.policy,
         };
         self.propose_here(slot, incoming)
     }
@@ -112,6 +115,12 @@ impl<L: GroupLog> HostCore<L> {
             let id = found.id;
             return self.hold(id, incoming);
         }
+        if let Policy::AtLeast(acks) = incoming.policy {
+            let (wanted, voters) = (acks.get().into(), found.replica.voters());
+            if wanted > voters {
+                return Err(Refusal::TooFewVoters { wanted, voters });
+            }
+        }
         if self.admission != Admission::Open {
             return self.delay(slot, incoming);
         }
@@ -131,7 +140,11 @@ impl<L: GroupLog> HostCore<L> {
         }
         let cost = self.proposals.admit(got)?;
         let Incoming {
-            who, data, context, ..
+            who,
+            data,
+            context,
+            policy,
+            ..
         } = incoming;
         let (index, term) = match found.replica.propose(data, context) {
             Ok(at) => at,
@@ -145,6 +158,7 @@ impl<L: GroupLog> HostCore<L> {
             term,
             who,
             cost,
+            policy,
         });
         self.remote_waiting += u64::from(matches!(who, Proposer::Remote { .. }));
         let what = Expiring::Proposal { index, who };
@@ -306,6 +320,19 @@ impl<L: GroupLog> HostCore<L> {
             while let Some((_, bytes)) = results.next_if(|(at, _)| *at <= waiter.index) {
                 result = bytes;
             }
+            if let Policy::AtLeast(acks) = waiter.policy
+                && !transport::mutant!("applied_counts_as_acked")
+            {
+                let lacking = Lacking {
+                    waiter,
+                    acks,
+                    result,
+                };
+                self.groups.at_mut(slot).into_iter().for_each(|found| {
+                    found.waiters.lack(lacking.clone());
+                });
+                continue;
+            }
             self.proposals.release(waiter.cost);
             let outcome = Outcome::Committed {
                 index: waiter.index,
@@ -314,9 +341,31 @@ impl<L: GroupLog> HostCore<L> {
             self.end_proposal(slot, waiter.who, outcome);
             ended += 1;
         }
+        ended += self.finish_acked(slot);
         ended += self.finish_reads(slot);
         self.forget_deadlines(ended);
         self.queue(slot);
+    }
+
+    /// Ends the applied proposals that have got the acks that they lacked, and says how many. It is
+    /// judged by the voters in force now (safety 20); what was acked in another term, or by who is
+    /// no voter, counts nothing.
+    pub(super) fn finish_acked(&mut self, slot: SlotId) -> usize {
+        let mut ended = 0;
+        while let Some(found) = self.groups.at_mut(slot)
+            && found.waiters.any_lacks()
+        {
+            let replica = &found.replica;
+            let acked = found.waiters.acked_next(|index| replica.acked(index));
+            let Some(Lacking { waiter, result, .. }) = acked else {
+                break;
+            };
+            self.proposals.release(waiter.cost);
+            let index = waiter.index;
+            self.end_proposal(slot, waiter.who, Outcome::Committed { index, result });
+            ended += 1;
+        }
+        ended
     }
 
     /// Ends the reads whose index is applied, and says how many.

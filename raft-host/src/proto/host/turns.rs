@@ -197,6 +197,8 @@ impl<L: GroupLog> HostCore<L> {
         // and that may be what proposals wait for.
         if leads {
             self.compact(slot);
+            let ended = self.finish_acked(slot);
+            self.forget_deadlines(ended);
             self.advance_handover(slot);
         }
         let Some(group) = self.groups.at_mut(slot) else {

@@ -4,6 +4,8 @@
 //! Both name the forwarder's life and its token there, so that an answer meets the attempt that it
 //! speaks of and no other. Every value has one encoding, and every length a bound.
 
+use std::num::NonZeroU8;
+
 use bytes::Bytes;
 
 use super::WireError;
@@ -11,6 +13,7 @@ use super::codec::{Reader, number_len, put_bytes, put_number};
 use crate::error::{Outcome, Refusal, UnknownCause};
 use crate::id::{Boot, GroupId, Index, NodeId, ReplicaId, Term};
 use crate::limits::{ENTRY_BYTES_MAX, FORWARD_RESULT_BYTES_MAX, REQUEST_ID_BYTES_MAX};
+use crate::proto::waiters::Policy;
 
 /// A proposal on its way to the leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +28,8 @@ pub struct Forward {
     pub context: Bytes,
     /// The command; never empty.
     pub data: Bytes,
+    /// When the reply to it may leave.
+    pub policy: Policy,
 }
 
 /// What the leader made of it.
@@ -48,6 +53,10 @@ pub(super) fn put_forward(buf: &mut Vec<u8>, forward: &Forward) {
     put_number(buf, forward.boot.to_u64());
     put_number(buf, forward.token);
     put_number(buf, forward.within_ms.into());
+    buf.push(match forward.policy {
+        Policy::Quorum => 0,
+        Policy::AtLeast(acks) => acks.get(),
+    });
     put_bytes(buf, &forward.context);
     put_bytes(buf, &forward.data);
 }
@@ -56,6 +65,7 @@ pub(super) fn read_forward(reader: &mut Reader) -> Result<Forward, WireError> {
     let (boot, token) = (Boot::new(reader.wide()?), reader.wide()?);
     let at = reader.at();
     let within_ms = u32::try_from(reader.number()?).map_err(|_| WireError::BadNumber { at })?;
+    let policy = NonZeroU8::new(reader.byte()?).map_or(Policy::Quorum, Policy::AtLeast);
     let context = reader.bytes(REQUEST_ID_BYTES_MAX)?;
     let data = reader.bytes(ENTRY_BYTES_MAX - context.len())?;
     if data.is_empty() {
@@ -67,6 +77,7 @@ pub(super) fn read_forward(reader: &mut Reader) -> Result<Forward, WireError> {
         within_ms,
         context,
         data,
+        policy,
     })
 }
 
@@ -74,7 +85,7 @@ pub(super) fn read_forward(reader: &mut Reader) -> Result<Forward, WireError> {
 pub(super) fn answer_len(answer: &ForwardAnswer) -> usize {
     let result = match &answer.outcome {
         Outcome::Committed { result, .. } => result.len(),
-        Outcome::Refused { .. } | Outcome::Unknown { .. } => 0,
+        Outcome::Refused { .. } | Outcome::NotDurable { .. } | Outcome::Unknown { .. } => 0,
     };
     super::FORWARD_OVERHEAD_BYTES + result
 }
@@ -102,6 +113,10 @@ pub(super) fn put_answer(buf: &mut Vec<u8>, answer: &ForwardAnswer) {
                 UnknownCause::ResultTooLarge => 4,
             });
         }
+        Outcome::NotDurable { index } => {
+            buf.push(3);
+            put_number(buf, index.to_u64());
+        }
     }
 }
 
@@ -118,6 +133,9 @@ pub(super) fn read_answer(reader: &mut Reader) -> Result<ForwardAnswer, WireErro
         },
         2 => Outcome::Unknown {
             why: read_cause(reader)?,
+        },
+        3 => Outcome::NotDurable {
+            index: Index::new(reader.number()?),
         },
         _ => return Err(WireError::BadFlag { at }),
     };
@@ -174,6 +192,8 @@ fn put_refusal(buf: &mut Vec<u8>, refusal: Refusal) {
         Refusal::ForwardsFull { waiting, most } => put(22, &[waiting as u64, most as u64]),
         Refusal::Backlogged => put(24, &[]),
         Refusal::OutOfReach(replica) => put(25, &[replica.to_u64()]),
+        Refusal::TooFewVoters { wanted, voters } => put(26, &[wanted, voters]),
+        Refusal::InlineFull { held, most } => put(27, &[held as u64, most as u64]),
     }
 }
 
@@ -240,6 +260,14 @@ fn read_refusal(reader: &mut Reader) -> Result<Refusal, WireError> {
             most: size(reader)?,
         },
         24 => Refusal::Backlogged,
+        26 => Refusal::TooFewVoters {
+            wanted: reader.wide()?,
+            voters: reader.wide()?,
+        },
+        27 => Refusal::InlineFull {
+            held: size(reader)?,
+            most: size(reader)?,
+        },
         25 => Refusal::OutOfReach(ReplicaId::new(reader.number()?)),
         _ => return Err(WireError::BadFlag { at }),
     })

@@ -1,3 +1,5 @@
+use std::num::NonZeroU8;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -8,6 +10,7 @@ use crate::limits::{
     REQUEST_ID_BYTES_MAX,
 };
 use crate::log::api::EntryKind;
+use crate::proto::waiters::Policy;
 
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![0..200_u64, 0..NUMBER_MAX]
@@ -125,6 +128,7 @@ fn forward() -> impl Strategy<Value = Forward> {
         bytes(1, 60),
     )
         .prop_map(|(boot, token, within_ms, context, data)| Forward {
+            policy: NonZeroU8::new(context.len() as u8).map_or(Policy::Quorum, Policy::AtLeast),
             boot: Boot::new(boot),
             token,
             within_ms,
@@ -135,7 +139,7 @@ fn forward() -> impl Strategy<Value = Forward> {
 
 /// Every refusal that there is.
 fn refusal() -> impl Strategy<Value = Refusal> {
-    (0..26_usize, number(), any::<u64>(), any::<u32>()).prop_map(|(kind, n, wide, short)| {
+    (0..28_usize, number(), any::<u64>(), any::<u32>()).prop_map(|(kind, n, wide, short)| {
         let (node, most) = (NodeId::new(short), 64 * 1024);
         let waiting = usize::try_from(short).unwrap();
         [
@@ -179,6 +183,14 @@ fn refusal() -> impl Strategy<Value = Refusal> {
             },
             Refusal::Backlogged,
             Refusal::OutOfReach(ReplicaId::new(n)),
+            Refusal::TooFewVoters {
+                wanted: wide,
+                voters: n,
+            },
+            Refusal::InlineFull {
+                held: waiting,
+                most,
+            },
         ][kind]
     })
 }
@@ -200,6 +212,9 @@ fn forward_answer() -> impl Strategy<Value = ForwardAnswer> {
         }),
         refusal().prop_map(|why| Outcome::Refused { why }),
         cause.prop_map(|why| Outcome::Unknown { why }),
+        number().prop_map(|index| Outcome::NotDurable {
+            index: Index::new(index)
+        }),
     ];
     (any::<u64>(), any::<u64>(), outcome).prop_map(|(boot, token, outcome)| ForwardAnswer {
         boot: Boot::new(boot),
@@ -423,6 +438,7 @@ fn a_forwarded_proposal_and_its_answer_fit_into_a_frame() {
     let (boot, token) = (Boot::new(u64::MAX), u64::MAX);
     let context = Bytes::from(vec![1; REQUEST_ID_BYTES_MAX]);
     let forward = Forward {
+        policy: Policy::Quorum,
         boot,
         token,
         within_ms: u32::MAX,
@@ -457,6 +473,7 @@ fn a_forwarded_proposal_and_its_answer_fit_into_a_frame() {
 #[test]
 fn a_forwarded_proposal_without_a_command_is_refused() {
     let forward = Forward {
+        policy: Policy::Quorum,
         boot: Boot::new(1),
         token: 1,
         within_ms: 5,

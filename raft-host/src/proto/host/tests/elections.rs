@@ -10,6 +10,7 @@ use crate::error::{Outcome, ReadOutcome, Refusal, UnknownCause};
 use crate::id::{GroupId, Index, NodeId};
 use crate::proto::consensus::Role;
 use crate::proto::host::{Forwarding, HostStats};
+use crate::proto::waiters::Policy;
 
 fn elected(nodes: usize, groups: u64, seed: u64) -> World {
     let mut world = World::new(nodes, groups, seed);
@@ -346,6 +347,7 @@ fn an_entry_too_large_is_refused_and_the_largest_passes() {
         context: Bytes::new(),
         deadline: now + ms(500),
         forwarding: Forwarding::Never,
+        policy: Policy::Quorum,
     };
     world.with(leader, |core, now| {
         let refused = core.propose(now, group, proposal(1_000_001, most + 1));

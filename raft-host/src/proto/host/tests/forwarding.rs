@@ -11,6 +11,7 @@ use crate::error::{Outcome, Refusal, UnknownCause};
 use crate::id::{GroupId, ProposalId};
 use crate::limits::{FORWARDS_MAX, PROPOSAL_BYTES_MAX};
 use crate::proto::host::{Forwarding, HostStats, OutFrame, SendEnd};
+use crate::proto::waiters::Policy;
 
 const GROUP: GroupId = GroupId::new(1);
 
@@ -65,7 +66,7 @@ pub(super) fn settle(mut world: World, sent: &Sent, least: usize) {
             Some(Outcome::Refused { .. }) => {
                 refused.insert((*group, data.clone()));
             }
-            Some(Outcome::Unknown { .. }) | None => {}
+            Some(Outcome::NotDurable { .. } | Outcome::Unknown { .. }) | None => {}
         }
     }
     let (all, count) = (sent.len(), acked.len());
@@ -279,6 +280,7 @@ fn take_frame(world: &mut World, at: usize, peer: usize, id: u64) -> OutFrame {
         context: Bytes::new(),
         deadline: world.now + ms(1000),
         forwarding: Forwarding::Allowed,
+        policy: Policy::Quorum,
     };
     core.propose(world.now, GROUP, proposal).unwrap();
     frame.replace(core.fill_bulk(world.now, node_id(peer), 64 * 1024));
@@ -319,6 +321,7 @@ fn a_stopped_shard_refuses_what_never_left_and_knows_nothing_of_the_rest() {
         context: Bytes::new(),
         deadline: world.now + ms(1000),
         forwarding: Forwarding::Allowed,
+        policy: Policy::Quorum,
     };
     core.propose(world.now, GROUP, stays).unwrap();
     core.stop();
@@ -378,6 +381,7 @@ fn forwards_are_bounded_in_number_and_bytes() {
             context: Bytes::new(),
             deadline: now + ms(500),
             forwarding: Forwarding::Allowed,
+            policy: Policy::Quorum,
         };
         core.propose(now, GROUP, proposal)
     };
@@ -401,6 +405,7 @@ fn forwards_are_bounded_in_number_and_bytes() {
             context: Bytes::new(),
             deadline: now + ms(500),
             forwarding: Forwarding::Allowed,
+            policy: Policy::Quorum,
         };
         let proposed = core.propose(now, GROUP, proposal);
         let (waiting, most) = (FORWARDS_MAX, FORWARDS_MAX);

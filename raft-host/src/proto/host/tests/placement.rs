@@ -370,7 +370,7 @@ fn what_raft_has_when_leadership_is_lost_is_in_doubt_and_the_rest_goes_on() {
     world.run(ms(2000));
     let acked: Vec<(GroupId, Bytes)> = match &world.outcomes[&waits] {
         Outcome::Committed { .. } => vec![(group, data)],
-        Outcome::Refused { .. } => Vec::new(),
+        Outcome::Refused { .. } | Outcome::NotDurable { .. } => Vec::new(),
         // Its hand-over was given up with the link, and it was Raft's from then on.
         Outcome::Unknown { why } => {
             assert_eq!(*why, UnknownCause::LeadershipLost);

@@ -20,6 +20,7 @@ use crate::proto::host::{
     Forwarding, GroupSpec, HostCore, HostIdentity, Lane, Member, MemberKind, Output, Proposal,
     SendEnd, Taken,
 };
+use crate::proto::waiters::Policy;
 use crate::proto::wire::{GroupBody, Item, decode};
 
 /// One group's log: what was submitted, or what is durable.
@@ -739,6 +740,7 @@ impl World {
             context: Bytes::new(),
             deadline,
             forwarding,
+            policy: Policy::Quorum,
         };
         let node = self.nodes[at].as_mut().unwrap();
         node.core.propose(self.now, group, proposal)?;
