@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use self::error::{ConfigError, Value};
-pub use self::keys::{ConfigSet, parse_config_set};
+pub use self::keys::{ConfigSet, check_key, parse_config_set};
 pub use self::raw::{
     RawArchive, RawClient, RawCommitWait, RawConfig, RawHost, RawListen, RawLog, RawRaft, RawTls,
     RawTransport,

@@ -17,6 +17,7 @@ mod error;
 mod folder;
 mod handler;
 mod handles;
+mod live;
 mod machine;
 mod setup;
 mod source;
@@ -314,7 +315,7 @@ impl Starting {
         let handler = Handler::new(
             groups.clone(),
             Arc::clone(&self.store),
-            raw.commit_wait.first_ack_max.0,
+            (raw.commit_wait.first_ack_max.0, setup::policy(&self.config)),
             self.config.dedup_window_ms(),
             introduction,
         );

@@ -155,15 +155,21 @@ impl Default for Tuning {
     }
 }
 
+impl ConfigError {
+    pub(crate) fn check_control_window(got: u16) -> Result<(), Self> {
+        if (1..=CONTROL_WINDOW_FRAMES_MAX).contains(&got) {
+            Ok(())
+        } else {
+            Err(Self::ControlWindow { got })
+        }
+    }
+}
+
 impl TryFrom<RawTuning> for Tuning {
     type Error = ConfigError;
 
     fn try_from(raw: RawTuning) -> Result<Self, ConfigError> {
-        if !(1..=CONTROL_WINDOW_FRAMES_MAX).contains(&raw.control_window_frames) {
-            return Err(ConfigError::ControlWindow {
-                got: raw.control_window_frames,
-            });
-        }
+        ConfigError::check_control_window(raw.control_window_frames)?;
         let window = raw.bulk_window_bytes;
         if window < BULK_BODY_BYTES_MAX as u64 {
             return Err(ConfigError::BulkWindow { got: window });

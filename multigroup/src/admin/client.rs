@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1;
 use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
@@ -152,19 +152,38 @@ impl FetchError {
 /// # Errors
 /// [`FetchError`].
 pub async fn fetch(url: &AdminUrl, path: &str, patience: Duration) -> Result<Bytes, FetchError> {
-    let asking = timeout(patience, ask(url, path)).await;
+    let asking = timeout(patience, ask(url, path, None)).await;
     asking.unwrap_or_else(|_| Err(FetchError::TimedOut { url: url.clone() }))
 }
 
-async fn ask(url: &AdminUrl, path: &str) -> Result<Bytes, FetchError> {
+/// Sends JSON to a path and gives the body of the answer.
+///
+/// # Errors
+/// [`FetchError`].
+pub async fn post(
+    url: &AdminUrl,
+    path: &str,
+    json: &serde_json::Value,
+    patience: Duration,
+) -> Result<Bytes, FetchError> {
+    let body = Bytes::from(json.to_string());
+    let asking = timeout(patience, ask(url, path, Some(body))).await;
+    asking.unwrap_or_else(|_| Err(FetchError::TimedOut { url: url.clone() }))
+}
+
+async fn ask(url: &AdminUrl, path: &str, json: Option<Bytes>) -> Result<Bytes, FetchError> {
     let broken = |source| FetchError::Http {
         url: url.clone(),
         source,
     };
-    let request = Request::get(path)
+    let request = match &json {
+        None => Request::get(path),
+        Some(_) => Request::post(path).header(header::CONTENT_TYPE, "application/json"),
+    };
+    let request = request
         .header(header::HOST, &url.authority)
         .header(header::CONNECTION, "close")
-        .body(Empty::<Bytes>::new())
+        .body(Full::new(json.unwrap_or_default()))
         .map_err(|source| FetchError::Path {
             path: path.to_owned(),
             source,

@@ -17,7 +17,7 @@ pub(super) fn write(status: &Status, out: &mut Exposition) {
     write_accounts(&status.peers, out);
 }
 
-fn one(
+pub(super) fn one(
     out: &mut Exposition,
     name: &'static str,
     kind: Kind,
@@ -182,49 +182,7 @@ fn write_node(status: &Status, out: &mut Exposition) {
         "Whether clients may be sent here.",
         status.ready,
     );
-    let wait = &status.commit_wait;
-    one(
-        out,
-        "raft_host_commit_wait_enabled",
-        Gauge,
-        "Whether replies may wait for more than the quorum.",
-        wait.enabled,
-    );
-    one(
-        out,
-        "raft_host_commit_wait_cap",
-        Gauge,
-        "Replies that may wait at once.",
-        wait.cap,
-    );
-    one(
-        out,
-        "raft_host_commit_wait_outstanding",
-        Gauge,
-        "Replies that wait.",
-        wait.outstanding,
-    );
-    one(
-        out,
-        "raft_host_commit_wait_enqueued_total",
-        Counter,
-        "Replies handed to the queue.",
-        wait.enqueued_total,
-    );
-    one(
-        out,
-        "raft_host_commit_wait_inline_total",
-        Counter,
-        "Replies waited for by a worker itself.",
-        wait.inline_total,
-    );
-    one(
-        out,
-        "raft_host_commit_wait_expired_total",
-        Counter,
-        "Replies whose deadline passed.",
-        wait.expired_total,
-    );
+    super::commit_wait::write(out, &status.commit_wait);
     let log = &status.log;
     one(
         out,

@@ -8,6 +8,7 @@
 
 mod account;
 mod client;
+mod commit_wait;
 mod exposition;
 mod metrics;
 mod peers;
@@ -18,13 +19,13 @@ mod status;
 pub(crate) mod tests;
 
 pub use self::account::{AccountFault, closed};
-pub use self::client::{AdminUrl, FetchError, UrlError, fetch};
+pub use self::client::{AdminUrl, FetchError, UrlError, fetch, post};
 pub use self::exposition::{Exposition, Family, Kind, Number};
 pub use self::peers::{lane_status, lane_statuses};
 pub use self::server::{AdminServed, serve};
 pub use self::status::{
     ArchiveStatus, CommitWaitStatus, DelayStatus, DiskHealth, FlushCounts, GroupCounts, GroupPage,
-    GroupRole, GroupStatus, HandoverStatus, LaneState, LogStatus, OccupancyStatus, PeerStatus,
-    ProposalStatus, ReplicaFault, ReplicaState, RoundStatus, STATUS_SCHEMA, Status, StatusSource,
-    TlsStatus, Unfit,
+    GroupRole, GroupStatus, HandoverStatus, LIVE_SETTINGS, LaneState, LogStatus, OccupancyStatus,
+    PeerStatus, ProposalStatus, ReplicaFault, ReplicaState, RoundStatus, STATUS_SCHEMA,
+    SettingFault, Status, StatusSource, TlsStatus, Unfit,
 };

@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::Response;
-use axum::routing::get;
+use axum::routing::{get, post};
 use raft_host::id::GroupId;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -18,12 +18,13 @@ use tracing::warn;
 
 use super::exposition::Exposition;
 use super::metrics;
-use super::status::{GroupPage, ReplicaFault, StatusSource, Unfit};
+use super::status::{GroupPage, ReplicaFault, SettingFault, StatusSource, Unfit};
 use crate::causes::with_causes;
 use crate::limits::{ADMIN_DIGESTS_MAX, GROUPS_PAGE_DEFAULT, GROUPS_PAGE_MAX};
 
 const PAGE: &str = include_str!("page.html");
-const PATHS: &str = "/, /status, /metrics, /healthz, /readyz, /groups, /replica";
+const PATHS: &str =
+    "/, /status, /metrics, /healthz, /readyz, /groups, /replica, and for POST /config";
 
 /// What the handlers share.
 struct Admin<S> {
@@ -49,6 +50,7 @@ pub(super) fn router<S: StatusSource>(source: Arc<S>) -> Router {
         .route("/readyz", get(readiness::<S>))
         .route("/groups", get(groups::<S>))
         .route("/replica", get(replica::<S>))
+        .route("/config", post(set::<S>))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .with_state(Admin {
@@ -189,6 +191,46 @@ async fn replica<S: StatusSource>(
     }
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Setting {
+    key: String,
+    value: String,
+}
+
+/// JSON only: no page of another site can send that without this node's leave, which it doesn't give.
+async fn set<S: StatusSource>(
+    State(admin): State<Admin<S>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let form = r#"the body must be {"key": "...", "value": "..."} as application/json"#;
+    let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    if kind != Some(b"application/json") {
+        return fault(StatusCode::UNSUPPORTED_MEDIA_TYPE, form);
+    }
+    let Setting { key, value } = match serde_json::from_slice(&body) {
+        Ok(setting) => setting,
+        Err(error) => return fault(StatusCode::BAD_REQUEST, format!("{form}: {error}")),
+    };
+    match admin.source.set(&key, &value) {
+        Ok(done) => json(StatusCode::OK, &Done { done }),
+        Err(error) => {
+            let code = match &error {
+                SettingFault::NotRunning => StatusCode::SERVICE_UNAVAILABLE,
+                SettingFault::NeedsRestart { .. } => StatusCode::CONFLICT,
+                SettingFault::Unknown(_) | SettingFault::Value { .. } => StatusCode::BAD_REQUEST,
+            };
+            fault(code, error.to_string())
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Done {
+    done: String,
+}
+
 fn bad_query(rejection: &QueryRejection, form: &'static str) -> Response {
     let error = format!(
         "the query can't be read, its form is {form}: {}",
@@ -203,6 +245,11 @@ async fn unknown_path(uri: Uri) -> Response {
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> Response {
-    let error = format!("{} takes GET, not {method}", uri.path());
+    let takes = if uri.path() == "/config" {
+        "POST"
+    } else {
+        "GET"
+    };
+    let error = format!("{} takes {takes}, not {method}", uri.path());
     fault(StatusCode::METHOD_NOT_ALLOWED, error)
 }

@@ -45,6 +45,12 @@ pub trait StatusSource: Send + Sync + 'static {
         group: GroupId,
     ) -> impl Future<Output = Result<ReplicaState, ReplicaFault>> + Send;
 
+    /// Changes a setting of the running node, until it stops, and says what that came to.
+    ///
+    /// # Errors
+    /// [`SettingFault`]; nothing is changed then.
+    fn set(&self, key: &str, value: &str) -> Result<String, SettingFault>;
+
     /// Adds families that the status doesn't have, such as distributions.
     fn add_metrics(&self, _out: &mut Exposition) {}
 }
@@ -56,6 +62,41 @@ pub struct Unfit {
     /// For people.
     pub reason: Cow<'static, str>,
 }
+
+/// Why a setting wasn't changed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum SettingFault {
+    /// There is no such key.
+    #[error("{0}")]
+    Unknown(String),
+    /// Only a start reads it.
+    #[error(
+        "`{key}` needs a restart: change it in the node's config.toml and restart the node; \
+             {LIVE_SETTINGS} can be set while it runs"
+    )]
+    NeedsRestart {
+        /// The key.
+        key: String,
+    },
+    /// The value can't be.
+    #[error("`{key}` is `{value}`, but must be {must}")]
+    Value {
+        /// The key.
+        key: String,
+        /// The value.
+        value: String,
+        /// What it must be.
+        must: &'static str,
+    },
+    /// The node is starting or stopping.
+    #[error("the node isn't running now; try again when it is ready")]
+    NotRunning,
+}
+
+/// What can be set while a node runs.
+pub const LIVE_SETTINGS: &str =
+    "commit_wait.enabled, commit_wait.max_outstanding and transport.control_window_frames";
 
 /// `GET /status`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -318,21 +359,50 @@ pub struct FlushCounts {
     pub urgent: u64,
 }
 
-/// Replies that wait for more than the quorum.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Commits that wait for their acks while no worker does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CommitWaitStatus {
-    /// Whether any may.
+    /// Whether commits are handed off.
     pub enabled: bool,
-    /// How many may at once.
+    /// How many may be at once.
     pub cap: u64,
-    /// How many do.
+    /// How many are, places reserved for them included.
     pub outstanding: u64,
-    /// Handed to the queue.
+    /// Handed off.
     pub enqueued_total: u64,
-    /// Waited for by a worker itself, since the queue was full.
+    /// Waited for by a worker itself: the three that follow.
     pub inline_total: u64,
-    /// Ended by their deadline.
+    /// ... since nothing was handed off.
+    pub inline_off_total: u64,
+    /// ... since the cap was reached.
+    pub inline_full_total: u64,
+    /// ... since the policy asks for it.
+    pub inline_policy_total: u64,
+    /// Handed off, and ended with a result.
+    pub committed_total: u64,
+    /// Handed off, and proven without effect.
+    pub refused_total: u64,
+    /// Handed off, and of unknown fate, by whatever cause.
+    pub unknown_total: u64,
+    /// Those of unknown fate whose deadline passed.
     pub expired_total: u64,
+    /// Repetitions that waited for the first under their request id.
+    pub joined_total: u64,
+    /// Given up by their clients before a worker began them.
+    pub withdrawn_total: u64,
+    /// Turned away before they were begun.
+    pub turned_away_total: u64,
+    /// The workers.
+    pub workers: u64,
+    /// Those that wait for a commit now.
+    pub workers_held: u64,
+    /// Commands that no worker has begun.
+    pub line: u64,
+    /// From a command's arrival until a worker began it.
+    pub queued_us: DelayStatus,
+    /// From the hand-off until the reply.
+    pub reply_us: DelayStatus,
 }
 
 /// Whether the log's disk takes what it is given.

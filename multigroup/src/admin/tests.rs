@@ -145,6 +145,13 @@ pub(crate) fn status(ready: bool) -> Status {
 }
 
 impl StatusSource for Source {
+    fn set(&self, key: &str, value: &str) -> Result<String, SettingFault> {
+        match key {
+            "commit_wait.enabled" => Ok(format!("{key} is {value}")),
+            _ => Err(SettingFault::NeedsRestart { key: key.into() }),
+        }
+    }
+
     fn status(&self) -> Status {
         status(self.ready.load(Ordering::Relaxed))
     }

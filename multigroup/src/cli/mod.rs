@@ -8,6 +8,7 @@
 mod archive;
 mod certs;
 mod cluster;
+mod config;
 mod demo;
 pub(crate) mod durable;
 mod failure;
@@ -64,6 +65,7 @@ enum Command {
     Archive(archive::Archive),
     Certs(certs::Certs),
     Cluster(cluster::Cluster),
+    Config(config::Config),
     Demo(demo::Demo),
     Groups(groups::Groups),
     Load(load::Load),
@@ -121,6 +123,7 @@ fn dispatch(arguments: Arguments, out: &mut dyn Write) -> Result<(), Failure> {
         Some(Command::Archive(command)) => command.run(out),
         Some(Command::Certs(command)) => command.run(out),
         Some(Command::Cluster(command)) => command.run(out),
+        Some(Command::Config(command)) => command.run(out),
         Some(Command::Demo(command)) => command.run(out),
         Some(Command::Groups(command)) => command.run(out),
         Some(Command::Load(command)) => command.run(out),

@@ -71,7 +71,11 @@ fn is_section(name: &str) -> bool {
         })
 }
 
-fn check_key(key: &str) -> Result<(), ConfigError> {
+/// Whether there is such a key.
+///
+/// # Errors
+/// [`ConfigError::UnknownKey`].
+pub fn check_key(key: &str) -> Result<(), ConfigError> {
     if KEYS.contains(&key) || key.starts_with("peers.") {
         return Ok(());
     }

@@ -9,6 +9,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use raft_host::id::GroupId;
 use raft_host::io::{self as host, Group, ProposeOptions};
 use tokio::sync::Semaphore;
@@ -39,6 +40,7 @@ pub(super) struct Handler {
     groups: Vec<Group>,
     store: Arc<Store>,
     within: Duration,
+    policy: host::Policy,
     dedup_window_ms: u32,
     time: GroupTime,
     counts: Semaphore,
@@ -80,7 +82,7 @@ impl Handler {
     pub(super) fn new(
         groups: Vec<Group>,
         store: Arc<Store>,
-        within: Duration,
+        (within, policy): (Duration, host::Policy),
         dedup_window_ms: u32,
         introduction: Introduction,
     ) -> Self {
@@ -88,6 +90,7 @@ impl Handler {
             groups,
             store,
             within,
+            policy,
             dedup_window_ms,
             time: GroupTime::start(),
             counts: Semaphore::new(COUNTS_MAX),
@@ -147,7 +150,14 @@ impl Handler {
             bytes: error.bytes,
             max: error.max,
         })?;
-        let options = ProposeOptions::within(self.within);
+        let options = ProposeOptions {
+            request_id: id
+                .as_ref()
+                .map(|id| Bytes::copy_from_slice(id.as_str().as_bytes()))
+                .unwrap_or_default(),
+            policy: self.policy,
+            ..ProposeOptions::within(self.within)
+        };
         let outcome = self.group(group)?.propose(bytes, options).await;
         Ok(of_proposal(group, id, outcome))
     }

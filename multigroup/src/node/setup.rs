@@ -3,10 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::NonZeroU8;
 use std::time::Duration;
 
-use raft_host::config::{GroupConfig, HostConfig, RawHostConfig, RawRaftConfig};
+use raft_host::config::{
+    GroupConfig, HostConfig, RawCommitWaitConfig, RawHostConfig, RawRaftConfig,
+};
 use raft_host::id::NodeId;
+use raft_host::io;
 use raft_host::limits::{GROUP_MEMBERS_MAX, LOG_BYTES_MAX, LOG_SEGMENTS_MAX};
 use raft_host::log::{LogConfig, RawLogConfig, SyncMode};
 use transport::config::RawTuning;
@@ -67,13 +71,22 @@ fn refuse_what_is_not_offered(config: &Config) -> Result<(), SettingError> {
         return not_offered("client.tls", "true".to_owned(), "set it to false");
     }
     match config.policy() {
-        Policy::Quorum => Ok(()),
-        Policy::Coherent | Policy::AtLeast(_) => not_offered(
+        Policy::Quorum | Policy::AtLeast(_) => Ok(()),
+        Policy::Coherent => not_offered(
             "commit_wait.policy",
             raw.commit_wait.policy.clone(),
-            "set it to \"quorum\"",
+            "set it to \"quorum\" or \"at-least:N\"",
         ),
     }
+}
+
+/// When the reply to a write may leave, unless its caller says otherwise.
+pub(super) fn policy(config: &Config) -> io::Policy {
+    let acks = match config.policy() {
+        Policy::AtLeast(acks) => u8::try_from(acks).ok().and_then(NonZeroU8::new),
+        Policy::Quorum | Policy::Coherent => None,
+    };
+    acks.map_or(io::Policy::Quorum, io::Policy::AtLeast)
 }
 
 fn peer_id(key: &'static str, number: u64) -> Result<PeerId, SettingError> {
@@ -127,9 +140,16 @@ fn host(config: &Config) -> Result<HostConfig, SettingError> {
         shards: Some(u16::try_from(config.raw().host.shards).unwrap_or(u16::MAX)),
         ..RawHostConfig::default()
     };
+    let wait = &config.raw().commit_wait;
+    let commit_wait = RawCommitWaitConfig {
+        enabled: wait.enabled,
+        max_outstanding: wait.max_outstanding,
+        workers: u16::try_from(wait.workers).unwrap_or(u16::MAX),
+    };
     let groups = config.space().all();
     let groups = groups.map(|group| GroupConfig::spread(group, &nodes));
-    let host = HostConfig::new(raft.try_into()?, log(config)?, shell, groups.collect())?;
+    let host = HostConfig::new(raft.try_into()?, log(config)?, shell, groups.collect())?
+        .with_commit_wait(commit_wait.try_into()?);
     // What isn't archived yet is in the logs alone.
     Ok(if config.raw().archive.is_some() {
         host.holding_logs()
@@ -251,9 +271,9 @@ mod tests {
         let refused = |change: fn(&mut RawConfig)| of(change).unwrap_err().to_string();
         let tls = refused(|raw| raw.client.tls = true);
         assert!(tls.contains("`client.tls` = true"), "{tls}");
-        let policy = refused(|raw| raw.commit_wait.policy = "at-least:2".to_owned());
+        let policy = refused(|raw| raw.commit_wait.policy = "coherent".to_owned());
         assert!(
-            policy.contains("`commit_wait.policy` = at-least:2"),
+            policy.contains("`commit_wait.policy` = coherent"),
             "{policy}"
         );
     }

@@ -2,8 +2,7 @@
 //! host runs, and for the last time once that has ended. It counts nothing of its own.
 //!
 //! What isn't known yet, or isn't there in this version, has its place in the shape all the same:
-//! no group sleeps, no reply waits for more than the quorum (`commit_wait` is off and all zero), and
-//! without an archive `archive` is null.
+//! no group sleeps, and without an archive `archive` is null.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -20,11 +19,12 @@ use tokio::time::sleep;
 use transport::io::clock;
 use transport::{Credentials, Incarnation};
 
+use super::live;
 use super::machine::Machines;
 use crate::admin::{
     CommitWaitStatus, DiskHealth, Exposition, GroupCounts, GroupRole, GroupStatus, HandoverStatus,
     Kind, LogStatus, ProposalStatus, ReplicaFault, ReplicaState, RoundStatus, STATUS_SCHEMA,
-    Status, StatusSource, TlsStatus, Unfit, lane_statuses,
+    SettingFault, Status, StatusSource, TlsStatus, Unfit, lane_statuses,
 };
 use crate::archive;
 use crate::causes::with_causes;
@@ -211,7 +211,9 @@ impl Source {
             },
             peers: Vec::new(),
             commit_wait: CommitWaitStatus {
+                enabled: self.config.raw().commit_wait.enabled,
                 cap: self.config.raw().commit_wait.max_outstanding.into(),
+                workers: self.config.raw().commit_wait.workers.into(),
                 ..CommitWaitStatus::default()
             },
             log: LogStatus::default(),
@@ -372,6 +374,7 @@ impl StatusSource for Source {
             status.log = log_status(stats, self.machines.is_disk_full());
             status.rounds = round_status(stats, &self.config);
             status.proposals = proposal_status(stats);
+            status.commit_wait = live::commit_wait(&stats.commit_wait);
             status.handovers = handover_status(stats);
             status.tls = live_tls(&stats.transport.credentials);
             status.failure = stats.failure.as_ref().map(|it| with_causes(it));
@@ -430,6 +433,16 @@ impl StatusSource for Source {
                 reason: "reading it was broken off".into(),
             }),
         }
+    }
+
+    fn set(&self, key: &str, value: &str) -> Result<String, SettingFault> {
+        let host = match &*self.phase() {
+            Phase::Running(host) => Arc::clone(host),
+            Phase::Starting | Phase::Stopping | Phase::Stopped(_) => {
+                return Err(SettingFault::NotRunning);
+            }
+        };
+        live::set(&host, key, value)
     }
 
     fn add_metrics(&self, out: &mut Exposition) {

@@ -397,6 +397,16 @@ impl Host {
         Ok(answer.await.map_err(stopped)??)
     }
 
+    /// The control window that the links' sessions to come claim.
+    ///
+    /// # Errors
+    /// As [`Transport::set_control_window`]; nothing is changed then.
+    pub fn set_control_window(&self, frames: u16) -> Result<(), transport::config::ConfigError> {
+        self.transport
+            .as_ref()
+            .map_or(Ok(()), |transport| transport.set_control_window(frames))
+    }
+
     /// How the node stands. Each shard's numbers are of one moment, at most a heartbeat interval
     /// ago; the log's and each lane's are of now.
     #[must_use]

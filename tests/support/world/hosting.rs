@@ -318,6 +318,15 @@ impl World {
                 }
                 Answer::Refused
             }
+            Outcome::NotDurable { index } => {
+                if !standing.applied {
+                    self.fail(&format!(
+                        "outcomes: attempt {number} is told to lack acks at {index}, and nobody has \
+                         applied it"
+                    ));
+                }
+                Answer::Unknown
+            }
             Outcome::Unknown { .. } => Answer::Unknown,
         };
         if client == super::recovery::PROBE {

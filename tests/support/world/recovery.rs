@@ -6,6 +6,7 @@ use multigroup::command::{Body, Entry, Op};
 use raft_host::id::{GroupId, ProposalId};
 use raft_host::proto::consensus::Role;
 use raft_host::proto::host::{Forwarding, Proposal};
+use raft_host::proto::waiters::Policy;
 use transport::{Lane, SessionEnd};
 
 use super::World;
@@ -101,6 +102,7 @@ impl World {
             context: Bytes::copy_from_slice(&name.to_le_bytes()),
             deadline,
             forwarding: Forwarding::Allowed,
+            policy: Policy::Quorum,
         };
         let id = proposal.id;
         node.proposals.insert(id, (PROBE, number, deadline));

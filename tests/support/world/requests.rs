@@ -1,11 +1,14 @@
 //! Between clients and nodes: a request is proposed or read where it arrives, and what comes of it
 //! goes back. What a client does with the answer.
 
+use std::num::NonZeroU8;
+
 use bytes::Bytes;
 use multigroup::command::Entry;
 use raft_host::error::Refusal;
 use raft_host::id::{ProposalId, ReadId};
 use raft_host::proto::host::{Forwarding, Proposal};
+use raft_host::proto::waiters::Policy;
 
 use super::World;
 use super::clients::{Answer, body_of, group_of, identity_of, read_outcome};
@@ -109,6 +112,7 @@ impl World {
                     } else {
                         Forwarding::Never
                     },
+                    policy: policy(number),
                 };
                 node.proposals
                     .insert(proposal.id, (client, attempt, deadline));
@@ -209,5 +213,14 @@ impl World {
         let after = self.clients[client].think(shape);
         let event = Event::Client { client, attempt };
         self.events.push(self.now + after, event);
+    }
+}
+
+/// One in eight asks for more acks than the quorum gives, or for as many by name.
+fn policy(number: u64) -> Policy {
+    match number % 16 {
+        3 => NonZeroU8::new(2).map_or(Policy::Quorum, Policy::AtLeast),
+        11 => NonZeroU8::new(3).map_or(Policy::Quorum, Policy::AtLeast),
+        _ => Policy::Quorum,
     }
 }

@@ -4,7 +4,7 @@
 //! is held over an await.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -227,6 +227,8 @@ pub(crate) struct Shared {
     pub(crate) peers: BTreeMap<PeerId, Arc<PeerShared>>,
     pub(crate) inbound: Mutex<BTreeMap<(PeerId, Lane), InboundShared>>,
     pub(crate) sync_number: AtomicU64,
+    /// What hellos to come claim as this node's control window.
+    pub(crate) control_window: AtomicU16,
     pub(crate) next_session: AtomicU64,
     pub(crate) acceptor: AcceptorCounters,
     pub(crate) penalties: Mutex<Penalties>,
@@ -236,6 +238,8 @@ pub(crate) struct Shared {
 impl Shared {
     /// What this node says of itself to a peer.
     pub(crate) fn claims(&self, to: PeerId, lane: Lane) -> Claims {
+        let mut limits = self.config.tuning.limits(lane);
+        limits.window_frames = self.control_window.load(Ordering::Acquire);
         Claims {
             versions: PROTOCOL_VERSIONS,
             cluster: self.config.identity.cluster.clone(),
@@ -244,7 +248,7 @@ impl Shared {
             incarnation: self.config.incarnation,
             boot: self.config.boot,
             sync_number: self.sync_number.load(Ordering::Acquire),
-            limits: self.config.tuning.limits(lane),
+            limits,
             fingerprint: self.config.fingerprint.clone(),
         }
     }

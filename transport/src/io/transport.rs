@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -184,6 +184,7 @@ impl Transport {
             peers,
             inbound: Mutex::default(),
             sync_number: AtomicU64::new(config.sync_number),
+            control_window: AtomicU16::new(config.tuning.limits(Lane::Control).window_frames),
             next_session: AtomicU64::new(random_bits()),
             acceptor: AcceptorCounters::default(),
             penalties: Mutex::default(),
@@ -280,6 +281,17 @@ impl Transport {
     /// The number of the last completed sync of this node's log, for hellos and confirms to come.
     pub fn set_sync_number(&self, number: u64) {
         self.shared.sync_number.fetch_max(number, Ordering::AcqRel);
+    }
+
+    /// The control window that hellos to come claim: each session goes by the lower of its two ends',
+    /// from its beginning, so those that stand aren't changed.
+    ///
+    /// # Errors
+    /// [`ConfigError::ControlWindow`] for one outside of its bounds; nothing is changed then.
+    pub fn set_control_window(&self, frames: u16) -> Result<(), ConfigError> {
+        ConfigError::check_control_window(frames)?;
+        self.shared.control_window.store(frames, Ordering::Release);
+        Ok(())
     }
 
     /// How everything stands. Each lane's account is of one instant.
