@@ -106,6 +106,6 @@ pub(super) fn write(out: &mut Exposition, wait: &CommitWaitStatus) {
         ),
     ];
     for (name, help, value) in counters {
-        one(out, &name, Counter, help, value);
+        one(out, name, Counter, help, value);
     }
 }

@@ -75,13 +75,13 @@ impl Config {
 }
 
 fn told(error: &FetchError) -> Failure {
-    match error {
-        FetchError::Refused {
-            error,
-            code: 400 | 409,
-            ..
-        } => Failure::usage(error.clone()),
-        error if error.is_unreachable() => Failure::unreachable(with_causes(error)),
-        error => Failure::work(with_causes(error)),
+    if let FetchError::Refused { error, code, .. } = error
+        && [400, 409].contains(code)
+    {
+        Failure::usage(error.clone())
+    } else if error.is_unreachable() {
+        Failure::unreachable(with_causes(error))
+    } else {
+        Failure::work(with_causes(error))
     }
 }

@@ -72,7 +72,9 @@ pub(super) fn of_refusal(group: GroupId, refusal: Refusal) -> ClientError {
         | Refusal::NotAVoter(_)
         | Refusal::OutOfReach(_)
         | Refusal::Empty
-        | Refusal::RequestIdTooLong { .. } => Refused::Host(refusal).into(),
+        | Refusal::RequestIdTooLong { .. }
+        | Refusal::TooFewVoters { .. }
+        | Refusal::InlineFull { .. } => Refused::Host(refusal).into(),
         _ => Refused::Host(refusal).into(),
     }
 }

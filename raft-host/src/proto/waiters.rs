@@ -381,7 +381,7 @@ mod tests {
         );
         assert_eq!(waiters.fail_next(), Some(waiter(3)));
         assert_eq!(waiters.fail_next(), Some(waiter(6)));
-        assert!(waiters.is_empty() && waiters.len() == 0);
+        assert!(waiters.is_empty());
     }
 
     #[test]
