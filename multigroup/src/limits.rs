@@ -49,7 +49,7 @@ pub const OUTCOME_DEPTH_MAX: usize = 3;
 pub const REQUEST_ID_BYTES_MAX: usize = 64;
 
 /// The latest issue time that an id may name, in milliseconds since 1970: 48 bits, as in UUIDv7.
-pub const UNIX_MILLIS_MAX: u64 = (1 << 48) - 1;
+pub use raft_host::limits::UNIX_MILLIS_MAX;
 
 /// Saved outcomes of one group. *Replicated.* About 120 bytes each, so 120 MB of the group's file.
 /// At the bound an id not yet known is refused by name until old ones leave the window; none is
@@ -64,10 +64,6 @@ const _: () = assert!(EXPIRED_PER_ENTRY_MAX >= 2);
 /// How far ahead of group time an id's issue time may lie. *Replicated.* Wide enough for a badly
 /// set client clock; ids from further ahead would fill the table for as long, and are refused.
 pub const ID_AHEAD_MAX: Duration = Duration::from_secs(300);
-
-/// How far a leader's wall clock may run ahead of its monotonic clock since it last saw the
-/// group's time. A larger jump is cut to this, so that it can't expire the saved outcomes.
-pub const GROUP_TIME_JUMP_MAX: Duration = Duration::from_secs(5);
 
 /// The longest dedup window, so that it fits the entry's 32-bit field and no record is immortal.
 pub const DEDUP_WINDOW_MAX: Duration = Duration::from_secs(24 * 3600);

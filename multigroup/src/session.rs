@@ -2,8 +2,8 @@
 //! keeps the books of one group, over a table that someone else stores ([`OutcomeTable`]; the
 //! SQLite one is `store/outcomes.rs`, in the transaction of the effect itself).
 //!
-//! Every decision is a function of the log alone: of the entries' times, windows and ids in log
-//! order, and of constants. No clock is read here; [`GroupClock`] takes both as arguments.
+//! Every decision is a function of the log alone: of the entries' times, which their leaders gave
+//! them (`raft_host::proto::group_time`), windows and ids in log order, and of constants.
 //!
 //! - D1: `time` and `floor` never fall.
 //! - D2: an id issued before `floor` is never executed; a saved one is evicted only below it.
@@ -15,51 +15,15 @@ mod tests;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use raft_host::id::Index;
+pub use raft_host::id::UnixMillis;
 use thiserror::Error;
 
 use crate::command::{CommandHash, Identity, Outcome};
 use crate::limits::{
-    EXPIRED_PER_ENTRY_MAX, GROUP_TIME_JUMP_MAX, ID_AHEAD_MAX, REQUEST_ID_BYTES_MAX,
-    SAVED_OUTCOMES_MAX, UNIX_MILLIS_MAX,
+    EXPIRED_PER_ENTRY_MAX, ID_AHEAD_MAX, REQUEST_ID_BYTES_MAX, SAVED_OUTCOMES_MAX, UNIX_MILLIS_MAX,
 };
-
-/// Milliseconds since 1970, by a client's clock or by group time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct UnixMillis(u64);
-
-impl UnixMillis {
-    /// Wraps the bare number.
-    #[must_use]
-    pub const fn new(millis: u64) -> Self {
-        Self(millis)
-    }
-
-    /// The bare number, for codecs and for display.
-    #[must_use]
-    pub const fn to_u64(self) -> u64 {
-        self.0
-    }
-
-    /// So much later, or the end of time.
-    #[must_use]
-    pub fn saturating_add(self, by: Duration) -> Self {
-        let by = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
-        Self(self.0.saturating_add(by).min(UNIX_MILLIS_MAX))
-    }
-
-    fn saturating_sub_millis(self, millis: u32) -> Self {
-        Self(self.0.saturating_sub(u64::from(millis)))
-    }
-}
-
-impl fmt::Display for UnixMillis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// A client's name for one request: a UUIDv7, or `<milliseconds since 1970>-<random>`. It starts
 /// with its issue time, so that its age is known without having seen it before.
@@ -125,7 +89,7 @@ impl RequestId {
             max: UNIX_MILLIS_MAX,
         })?;
         Ok(Self {
-            issued: UnixMillis(issued),
+            issued: UnixMillis::new(issued),
             text: text.into(),
         })
     }
@@ -138,7 +102,7 @@ impl RequestId {
         let millis = format!("{}{}", &text[..8], &text[9..13]);
         let issued = u64::from_str_radix(&millis, 16).map_err(|_| RequestIdError::Malformed)?;
         Ok(Self {
-            issued: UnixMillis(issued),
+            issued: UnixMillis::new(issued),
             text: text.into(),
         })
     }
@@ -276,7 +240,7 @@ impl Dedup {
             time,
             floor,
             saved,
-            oldest: UnixMillis(0),
+            oldest: UnixMillis::new(0),
         })
     }
 
@@ -312,9 +276,7 @@ impl Dedup {
         hash: &CommandHash,
     ) -> Result<Verdict, T::Error> {
         self.time = self.time.max(time);
-        self.floor = self
-            .floor
-            .max(self.time.saturating_sub_millis(identity.window_ms));
+        self.floor = self.floor.max(self.time.saturating_sub(identity.window_ms));
         if self.oldest < self.floor {
             let evicted = table.evict(self.floor, EXPIRED_PER_ENTRY_MAX)?;
             self.saved = self.saved.saturating_sub(u64::from(evicted.removed));
@@ -371,42 +333,5 @@ impl Dedup {
     fn check_invariants(&self) {
         debug_assert!(self.floor <= self.time, "D1");
         debug_assert!(self.saved <= SAVED_OUTCOMES_MAX, "D3");
-    }
-}
-
-/// Gives a leader's entries their times: never before an earlier entry, and at most
-/// [`GROUP_TIME_JUMP_MAX`] ahead of what its monotonic clock says. A wall clock that jumps further
-/// is caught up with at twice the normal speed, so that a jump neither expires all saved outcomes
-/// at once nor leaves the group behind for ever.
-///
-/// Made anew with each term of leadership; `monotonic` is the node's own clock from any fixed start.
-#[derive(Clone, Copy, Debug)]
-pub struct GroupClock {
-    last: UnixMillis,
-    base: UnixMillis,
-    seen: Duration,
-}
-
-impl GroupClock {
-    /// A new leader's clock; `last` is the time of the last entry in its log.
-    #[must_use]
-    pub fn lead(last: UnixMillis, wall: UnixMillis, monotonic: Duration) -> Self {
-        Self {
-            last,
-            base: wall,
-            seen: monotonic,
-        }
-    }
-
-    /// The time of the next entry.
-    pub fn stamp(&mut self, wall: UnixMillis, monotonic: Duration) -> UnixMillis {
-        let elapsed = monotonic.saturating_sub(self.seen);
-        self.seen = self.seen.max(monotonic);
-        let faster = self.base.saturating_add(elapsed.saturating_mul(2));
-        self.base = wall.min(faster);
-        self.last = self
-            .last
-            .max(wall.min(self.base.saturating_add(GROUP_TIME_JUMP_MAX)));
-        self.last
     }
 }

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use crate::limits::UNIX_MILLIS_MAX;
 use serde::{Deserialize, Serialize};
 
 macro_rules! number {
@@ -93,6 +94,47 @@ number! {
 number! {
     /// A step of one group's replica that the log makes durable; rises with each.
     StoreSeq
+}
+
+/// Milliseconds since 1970, by a client's clock or by group time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UnixMillis(u64);
+
+impl UnixMillis {
+    /// Wraps the bare number; one beyond the end of time is the end of time.
+    #[must_use]
+    pub const fn new(millis: u64) -> Self {
+        if millis > UNIX_MILLIS_MAX {
+            Self(UNIX_MILLIS_MAX)
+        } else {
+            Self(millis)
+        }
+    }
+
+    /// The bare number, for codecs and for display.
+    #[must_use]
+    pub const fn to_u64(self) -> u64 {
+        self.0
+    }
+
+    /// So much later, or the end of time.
+    #[must_use]
+    pub fn saturating_add(self, by: std::time::Duration) -> Self {
+        let by = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(by).min(UNIX_MILLIS_MAX))
+    }
+
+    /// So many milliseconds earlier, or the beginning of time.
+    #[must_use]
+    pub fn saturating_sub(self, millis: u32) -> Self {
+        Self(self.0.saturating_sub(u64::from(millis)))
+    }
+}
+
+impl fmt::Display for UnixMillis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
 }
 
 /// A node of this cluster. Replicas of many groups live on one.

@@ -309,3 +309,10 @@ pub const CALLER_GRACE: std::time::Duration = std::time::Duration::from_millis(2
 /// changes: one small file and two syncs. A directory that was put back by less than this and
 /// [`transport::limits::CONFIRM_INTERVAL`] before this node was killed can't be told from a good one.
 pub const PEERS_STORE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// The last millisecond since 1970 that a time here can name: 48 bits, as in UUIDv7.
+pub const UNIX_MILLIS_MAX: u64 = (1 << 48) - 1;
+
+/// How far a leader's wall clock may run ahead of its monotonic clock since the group's time was last
+/// seen. A larger jump is cut to this, so that it can't expire what is kept for a time.
+pub const GROUP_TIME_JUMP_MAX: std::time::Duration = std::time::Duration::from_secs(5);

@@ -35,6 +35,7 @@ fn lose_last_command(cluster: &Cluster, node: u64) {
         .map(|entry| Committed {
             index: entry.index,
             term: entry.term,
+            time: raft_host::proto::group_time::read_note(&entry.context).0,
             data: match entry.kind {
                 EntryKind::Normal => entry.data,
                 EntryKind::ConfChange => Default::default(),

@@ -283,10 +283,9 @@ impl World {
         self.paused[node] = 0;
         self.disks[node].boots += 1;
         let (reading, now) = (self.clocks[node].reading(self.now), self.local(node));
-        let wall = self.clocks[node].wall_ms(self.now);
         let dice = self.dice.fork();
         let disk = &mut self.disks[node];
-        let started = Node::start(node, &self.shape, disk, reading, now, wall, dice);
+        let started = Node::start(node, &self.shape, disk, reading, now, dice);
         let boots = self.disks[node].boots;
         match started {
             Ok(Started::Node(found)) => {

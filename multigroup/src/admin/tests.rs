@@ -493,7 +493,6 @@ async fn a_replica_is_told_by_what_its_database_holds() {
     let running = Running::start().await;
     let group = GroupId::new(3);
     let entry = Entry {
-        time: UnixMillis::new(1),
         identity: None,
         body: Body::Single(Op::Set {
             key: Bytes::from_static(b"k"),
@@ -508,6 +507,7 @@ async fn a_replica_is_told_by_what_its_database_holds() {
     let committed = Committed {
         index: Index::new(1),
         term: Term::new(1),
+        time: UnixMillis::new(1),
         data: entry.encode().unwrap(),
     };
     running.source.store.apply(group, &[committed]).unwrap();

@@ -74,7 +74,7 @@ impl Ledger {
         let position = Index::new(account.position);
         let beyond = batch.iter().filter(|entry| entry.index > position);
         let lens = beyond.map(|entry| {
-            let (context, data) = (entry.request_id.len(), entry.command.len());
+            let (context, data) = (entry.note_len(), entry.command.len());
             entry_len(entry.term, context, data)
         });
         let bytes: u64 = lens.sum();
@@ -184,6 +184,7 @@ mod tests {
             term: Term::new(1),
             command: Bytes::from_static(b"hello"),
             request_id: Bytes::new(),
+            time: raft_host::id::UnixMillis::default(),
         };
         (from..=to).map(entry).collect()
     }

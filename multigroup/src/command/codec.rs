@@ -78,12 +78,6 @@ impl Reader {
             .map_err(|_| DecodeError::Truncated)
     }
 
-    pub(crate) fn u64(&mut self) -> Result<u64, DecodeError> {
-        self.rest
-            .try_get_u64_le()
-            .map_err(|_| DecodeError::Truncated)
-    }
-
     pub(crate) fn varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {

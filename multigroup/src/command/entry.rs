@@ -1,8 +1,9 @@
-//! A command in a group's Raft log: when it was proposed, under which request id if any, and what
-//! it does. Written by the leader, read by every replica, for ever; hence versioned and compact
-//! (an `INCR` takes about 15 bytes beside its key).
+//! A command in a group's Raft log: under which request id if any, and what it does. Written by the
+//! node that takes it, read by every replica, for ever; hence versioned and compact (an `INCR` takes
+//! about 7 bytes beside its key). The same command of a client has the same bytes each time. When it
+//! was proposed is the host's note beside it.
 //!
-//! Layout, version 1: version, flags, time (u64), with an id: window (u32) and the id's text; then
+//! Layout, version 2: version, flags, with an id: window (u32) and the id's text; then
 //! the operations. Fixed numbers are little-endian, others variable-length.
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -13,20 +14,17 @@ use super::Op;
 use super::codec::{DecodeError, Reader, put_bytes, put_signed, put_varint};
 use crate::limits::{
     DEDUP_WINDOW_MAX, ENTRY_BYTES_MAX, KEY_BYTES_MAX, REQUEST_ARGS_MAX, REQUEST_ID_BYTES_MAX,
-    TRANSACTION_OPS_MAX, UNIX_MILLIS_MAX, VALUE_BYTES_MAX,
+    TRANSACTION_OPS_MAX, VALUE_BYTES_MAX,
 };
-use crate::session::{RequestId, UnixMillis};
+use crate::session::RequestId;
 
-const ENTRY_VERSION: u8 = 1;
+const ENTRY_VERSION: u8 = 2;
 const FLAG_IDENTIFIED: u8 = 1;
 const FLAG_TRANSACTION: u8 = 2;
 
 /// A command as it stands in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// When it was proposed, by the clock of the node that took it. What counts at apply is the latest
-    /// of this and the times before it in the log (safety 11).
-    pub time: UnixMillis,
     /// Under which id its outcome is saved, if any.
     pub identity: Option<Identity>,
     /// What it does.
@@ -126,7 +124,6 @@ impl Entry {
             Body::Transaction(_) => FLAG_TRANSACTION,
         };
         out.put_slice(&[ENTRY_VERSION, identified | transaction]);
-        out.put_u64_le(self.time.to_u64());
         if let Some(identity) = &self.identity {
             out.put_u32_le(identity.window_ms);
             put_bytes(&mut out, identity.id.as_str().as_bytes());
@@ -169,7 +166,6 @@ impl Entry {
                 got: flags,
             });
         }
-        let time = bounded("time", reader.u64()?, UNIX_MILLIS_MAX)?;
         let identity = match flags & FLAG_IDENTIFIED {
             0 => None,
             _ => Some(read_identity(&mut reader)?),
@@ -189,11 +185,7 @@ impl Entry {
         if identity.is_some() && !body.ops().iter().all(Op::is_write) {
             return Err(DecodeError::IdentifiedRead);
         }
-        Ok(Self {
-            time: UnixMillis::new(time),
-            identity,
-            body,
-        })
+        Ok(Self { identity, body })
     }
 }
 

@@ -51,13 +51,13 @@ impl Backend {
         let index = last_index.entry(group).or_default();
         *index += 1;
         let entry = Entry {
-            time: UnixMillis::new(*index),
             identity: None,
             body,
         };
         let committed = Committed {
             index: Index::new(*index),
             term: Term::new(1),
+            time: UnixMillis::new(*index),
             data: entry.encode().unwrap(),
         };
         let applied = self.store.apply(group, &[committed]).unwrap();

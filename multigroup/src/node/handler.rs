@@ -6,7 +6,7 @@
 //!   group keep their order while those to different groups are under way at once.
 //! - H2: each request ends by its own deadline, which is `commit_wait.first_ack_max` from its start.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -22,7 +22,7 @@ use crate::error::{ClientError, Refused, UnknownReason};
 use crate::limits::COUNTS_MAX;
 use crate::load::ClusterFacts;
 use crate::resp::{CommandHandler, Reply, Request};
-use crate::session::{GroupClock, RequestId, UnixMillis};
+use crate::session::RequestId;
 use crate::store::{Store, StoreError};
 
 /// What `INFO` tells beside the facts of the cluster.
@@ -42,40 +42,9 @@ pub(super) struct Handler {
     within: Duration,
     policy: host::Policy,
     dedup_window_ms: u32,
-    time: GroupTime,
+    started: Instant,
     counts: Semaphore,
     introduction: Introduction,
-}
-
-/// Gives entries their times (safety 11). One clock for all groups of the node: it never falls and
-/// never jumps ahead of the monotonic clock, and apply takes the latest of an entry's time and those
-/// before it, so group time never falls when leadership moves either.
-#[derive(Debug)]
-struct GroupTime {
-    started: Instant,
-    clock: Mutex<GroupClock>,
-}
-
-fn wall() -> UnixMillis {
-    let since = clock::wall().duration_since(std::time::UNIX_EPOCH);
-    // A clock before 1970 stands at its beginning.
-    UnixMillis::new(0).saturating_add(since.unwrap_or_default())
-}
-
-impl GroupTime {
-    fn start() -> Self {
-        let clock = GroupClock::lead(UnixMillis::new(0), wall(), Duration::ZERO);
-        Self {
-            started: clock::now(),
-            clock: Mutex::new(clock),
-        }
-    }
-
-    fn stamp(&self) -> UnixMillis {
-        let monotonic = clock::now().saturating_duration_since(self.started);
-        let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
-        clock.stamp(wall(), monotonic)
-    }
 }
 
 impl Handler {
@@ -92,7 +61,7 @@ impl Handler {
             within,
             policy,
             dedup_window_ms,
-            time: GroupTime::start(),
+            started: clock::now(),
             counts: Semaphore::new(COUNTS_MAX),
             introduction,
         }
@@ -141,11 +110,7 @@ impl Handler {
             id,
             window_ms: self.dedup_window_ms,
         });
-        let entry = Entry {
-            time: self.time.stamp(),
-            identity,
-            body,
-        };
+        let entry = Entry { identity, body };
         let bytes = entry.encode().map_err(|error| Refused::EntryTooLarge {
             bytes: error.bytes,
             max: error.max,
@@ -230,7 +195,7 @@ impl CommandHandler for Handler {
 
     fn describe(&self) -> String {
         let it = &self.introduction;
-        let uptime = clock::now().saturating_duration_since(self.time.started);
+        let uptime = clock::now().saturating_duration_since(self.started);
         format!(
             "# Server\r\nserver_name:multigroup\r\nmultigroup_version:{}\r\nprocess_id:{}\r\n\
              tcp_port:{}\r\nuptime_in_seconds:{}\r\n\r\n{}multigroup_cluster:{}\r\n\

@@ -258,6 +258,7 @@ fn stored(entry: &Committed) -> store::Committed {
     store::Committed {
         index: entry.index,
         term: entry.term,
+        time: entry.time,
         data: entry.command.clone(),
     }
 }

@@ -22,7 +22,7 @@ use crate::config::{Config, HostPort, Policy};
 /// The version of the map from keys to groups, of the log's entries and of the host's wire: nodes
 /// that differ in one can't share a cluster.
 const KEY_MAP: &str = "crc16-tag-mod/1";
-const RECORDS: &str = "1";
+const RECORDS: &str = "2";
 
 /// What the parts are started with.
 #[derive(Debug)]

@@ -219,49 +219,6 @@ fn a_full_table_refuses_new_ids_and_evicts_none_within_the_window() {
     assert_eq!(verdict, Verdict::Execute);
 }
 
-#[test]
-fn a_leader_s_clock_that_jumps_ahead_moves_group_time_only_by_the_allowance() {
-    let at = Duration::from_secs;
-    let mut clock = GroupClock::lead(UnixMillis::new(90_000), UnixMillis::new(100_000), at(50));
-    assert_eq!(
-        clock.stamp(UnixMillis::new(101_000), at(51)),
-        UnixMillis::new(101_000)
-    );
-    for _ in 0..100 {
-        assert_eq!(
-            clock.stamp(UnixMillis::new(3_701_000), at(51)),
-            UnixMillis::new(106_000)
-        );
-    }
-    // It is caught up with at twice the speed, and no faster however often it is asked.
-    for second in 1..=10 {
-        let stamp = clock.stamp(UnixMillis::new(3_701_000 + second * 1000), at(51 + second));
-        assert_eq!(stamp, UnixMillis::new(106_000 + 2000 * second));
-    }
-}
-
-#[test]
-fn a_leader_s_clock_that_falls_behind_doesn_t_move_group_time_back() {
-    let at = Duration::from_secs;
-    let mut clock = GroupClock::lead(UnixMillis::new(100_000), UnixMillis::new(40_000), at(50));
-    assert_eq!(
-        clock.stamp(UnixMillis::new(41_000), at(51)),
-        UnixMillis::new(100_000)
-    );
-    assert_eq!(
-        clock.stamp(UnixMillis::new(100_500), at(81)),
-        UnixMillis::new(100_500)
-    );
-}
-
-#[test]
-fn a_group_idle_for_hours_is_at_the_present_at_once() {
-    let mut clock = GroupClock::lead(UnixMillis::new(1), UnixMillis::new(100_000), Duration::ZERO);
-    let hours = Duration::from_secs(7200);
-    let stamp = clock.stamp(UnixMillis::new(7_300_000), hours);
-    assert_eq!(stamp, UnixMillis::new(7_300_000));
-}
-
 proptest! {
     #[test]
     fn any_bytes_are_an_id_or_named_as_none(text in prop::collection::vec(any::<u8>(), 0..80)) {

@@ -15,7 +15,7 @@ use super::ops;
 use super::outcomes::SqlOutcomes;
 use super::schema::{self, Applied, Owner};
 use crate::command::{Body, Entry, Outcome};
-use crate::session::{Dedup, Saved, Verdict};
+use crate::session::{Dedup, Saved, UnixMillis, Verdict};
 
 /// A committed entry of a group's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct Committed {
     pub index: Index,
     /// Its term.
     pub term: Term,
+    /// When its leader proposed it.
+    pub time: UnixMillis,
     /// An encoded [`Entry`]; empty for entries without a command (a new leader's own, changes of
     /// the configuration), which only move the applied index.
     pub data: Bytes,
@@ -224,7 +226,7 @@ impl GroupDb {
             path: &self.path,
         };
         let hash = decoded.body.hash();
-        match dedup.judge(&mut table, decoded.time, identity, &hash)? {
+        match dedup.judge(&mut table, entry.time, identity, &hash)? {
             Verdict::Refuse(refusal) => Ok(Effect::Done(Outcome::Refused(refusal))),
             Verdict::Known(saved) => Ok(Effect::Known {
                 index: saved.index,

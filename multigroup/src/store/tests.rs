@@ -57,14 +57,8 @@ fn set(key: &str, value: &str) -> Op {
 
 /// An entry of term 1 at `index` without a request id.
 fn entry(index: u64, body: Body) -> Committed {
-    committed(
-        index,
-        Entry {
-            time: UnixMillis::new(index),
-            identity: None,
-            body,
-        },
-    )
+    let identity = None;
+    committed(index, UnixMillis::new(index), Entry { identity, body })
 }
 
 fn single(index: u64, op: Op) -> Committed {
@@ -78,21 +72,15 @@ fn identified(index: u64, time: u64, id: &str, op: Op) -> Committed {
         window_ms: 1000,
     };
     let (time, identity, body) = (UnixMillis::new(time), Some(identity), Body::Single(op));
-    committed(
-        index,
-        Entry {
-            time,
-            identity,
-            body,
-        },
-    )
+    committed(index, time, Entry { identity, body })
 }
 
-fn committed(index: u64, entry: Entry) -> Committed {
+fn committed(index: u64, time: UnixMillis, entry: Entry) -> Committed {
     let data = entry.encode().unwrap();
     Committed {
         index: Index::new(index),
         term: Term::new(1),
+        time,
         data,
     }
 }
@@ -101,6 +89,7 @@ fn empty(index: u64, term: u64) -> Committed {
     Committed {
         index: Index::new(index),
         term: Term::new(term),
+        time: UnixMillis::default(),
         data: Bytes::new(),
     }
 }

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use raft_host::id::{GroupId, Index};
 use raft_host::log::api::{EntryKind, LogEntry};
 use raft_host::log::{Extent, LogReading};
+use raft_host::proto::group_time::read_note;
 
 use crate::keyspace::KeySpace;
 use crate::store::{Applied, Committed, Store, StoreError, StoreOptions};
@@ -147,6 +148,7 @@ fn committed(entry: LogEntry) -> Committed {
     Committed {
         index: entry.index,
         term: entry.term,
+        time: read_note(&entry.context).0,
         data: match entry.kind {
             EntryKind::Normal => entry.data,
             EntryKind::ConfChange => Default::default(),

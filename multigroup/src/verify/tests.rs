@@ -47,7 +47,6 @@ impl Step {
             delta: 1,
         };
         let entry = Entry {
-            time: UnixMillis::new(0),
             identity: None,
             body: Body::Single(op),
         };
@@ -170,6 +169,7 @@ fn apply(databases: &Path, steps: &[Step]) {
     let batch = (1..).zip(steps).map(|(index, step)| Committed {
         index: Index::new(index),
         term: Term::new(step.0),
+        time: UnixMillis::default(),
         data: step.data(),
     });
     let batch: Vec<_> = batch.collect();

@@ -24,6 +24,7 @@ use super::machine::{Committed, MachineError, StateMachine};
 use crate::id::{GroupId, Index};
 use crate::limits::{APPLY_ENTRIES_MAX, FLUSH_AFTER_ENTRIES};
 use crate::log::api::{EntryKind, LogEntry};
+use crate::proto::group_time::read_note;
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -163,14 +164,16 @@ impl Machine {
 }
 
 fn committed(entry: LogEntry) -> Committed {
+    let (time, request_id) = read_note(&entry.context);
     Committed {
+        time,
         index: entry.index,
         term: entry.term,
         command: match entry.kind {
             EntryKind::Normal => entry.data,
             EntryKind::ConfChange => Bytes::new(),
         },
-        request_id: entry.context,
+        request_id,
     }
 }
 

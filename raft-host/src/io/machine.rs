@@ -12,7 +12,8 @@ use std::io::Read;
 
 use bytes::Bytes;
 
-use crate::id::{GroupId, Index, Term};
+use crate::id::{GroupId, Index, Term, UnixMillis};
+use crate::proto::group_time::note_len;
 
 /// A committed entry, as it is handed to the state machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +27,18 @@ pub struct Committed {
     pub command: Bytes,
     /// The request id that its proposer gave, empty if it gave none.
     pub request_id: Bytes,
+    /// When its leader proposed it, by the group's time (safety 11): of one leader it never falls, and a
+    /// clock that jumps moves it little at once. Beginning of time where there is no command. Group
+    /// time is the latest of all entries so far.
+    pub time: UnixMillis,
+}
+
+impl Committed {
+    /// Bytes of what stands beside the command in the log.
+    #[must_use]
+    pub fn note_len(&self) -> usize {
+        note_len(&self.request_id, self.time)
+    }
 }
 
 /// Where a state machine stands.

@@ -51,7 +51,7 @@ use super::requests::answer;
 use super::workers::Owed;
 use crate::config::RaftConfig;
 use crate::error::{OpenError, ReadFailed};
-use crate::id::{Boot, GroupId, Index, NodeId, ProposalId, ReadId};
+use crate::id::{Boot, GroupId, Index, NodeId, ProposalId, ReadId, UnixMillis};
 use crate::log::{GroupView, HealthReader, ShardLog};
 use crate::metrics::ShardStats;
 use crate::proto::host::{GroupSpec, HostCore, HostIdentity, Output};
@@ -301,6 +301,7 @@ impl Shard {
     /// Everything that came, and everything that follows from it.
     fn turn(&mut self, now: Instant, work: Work) -> Result<(), HostFailure> {
         self.stats.turns += 1;
+        self.core.set_wall(wall_millis());
         if let Some(failure) = work.log_failure {
             return Err(HostFailure::Log(failure));
         }
@@ -474,4 +475,10 @@ impl Shard {
         self.drain = None;
         self.publish();
     }
+}
+
+/// What the wall clock says. One before 1970 stands at its beginning.
+fn wall_millis() -> UnixMillis {
+    let since = clock::wall().duration_since(std::time::UNIX_EPOCH);
+    UnixMillis::default().saturating_add(since.unwrap_or_default())
 }

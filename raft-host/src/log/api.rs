@@ -38,7 +38,7 @@ pub struct LogEntry {
     pub kind: EntryKind,
     /// The command's bytes, shared and never copied on the way.
     pub data: Bytes,
-    /// The proposer's note (request id, deadline class); opaque here.
+    /// The leader's note (time, request id: `proto::group_time`); opaque here.
     pub context: Bytes,
 }
 

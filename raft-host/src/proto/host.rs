@@ -33,6 +33,7 @@ use super::delayed::{Admission, DelayedProposals};
 use super::due::Due;
 use super::forward::{Forwards, Seen};
 use super::group_table::{GroupTable, SlotId};
+use super::group_time::GroupTime;
 use super::handover::Handovers;
 use super::placement::{Astray, Moves, Standing};
 use super::reads::Reads;
@@ -44,7 +45,7 @@ use crate::config::RaftConfig;
 use crate::error::{Outcome, PeerMisbehaved, ReadOutcome};
 use crate::id::{
     Boot, GroupId, Index, NodeId, ProposalId, ReadId, ReplicaId, Round, SendId, ShardId, StoreSeq,
-    Term,
+    Term, UnixMillis,
 };
 use crate::log::api::{GroupLog, LogEntry, Mutation};
 
@@ -263,6 +264,7 @@ struct Group<L: GroupLog> {
     reported: (Role, Term, Option<ReplicaId>),
     commit_listed: Index,
     waiters: Waiters,
+    time: GroupTime,
     reads: Reads,
     /// The newest read token that each member's node was asked about.
     asked: BTreeMap<NodeId, u64>,
@@ -393,6 +395,8 @@ pub struct HostCore<L: GroupLog> {
     next_send: SendId,
     started: Instant,
     now: Instant,
+    /// What the wall clock said last.
+    wall: UnixMillis,
     last_tick: Instant,
     next_round: Instant,
     /// After a stall, no timer of a group rings before this.
@@ -469,6 +473,7 @@ impl<L: GroupLog> HostCore<L> {
             next_send: SendId::new(0),
             started: now,
             now,
+            wall: UnixMillis::default(),
             last_tick: now,
             next_round: now + config.heartbeat_interval(),
             grace_until: now,
@@ -519,6 +524,11 @@ impl<L: GroupLog> HostCore<L> {
     #[must_use]
     pub fn proposal_bytes(&self) -> u64 {
         self.proposals.in_use()
+    }
+
+    /// What the wall clock says: entries proposed from now on are timed by it.
+    pub fn set_wall(&mut self, wall: UnixMillis) {
+        self.wall = wall;
     }
 
     fn time(&mut self, now: Instant) {

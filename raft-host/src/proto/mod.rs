@@ -13,6 +13,7 @@ pub mod delayed;
 pub mod due;
 pub mod forward;
 pub mod group_table;
+pub mod group_time;
 pub mod handover;
 pub mod host;
 pub mod placement;

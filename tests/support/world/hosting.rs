@@ -5,10 +5,11 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use raft_host::error::{Outcome, ReadOutcome};
-use raft_host::id::{GroupId, Index, Term};
+use raft_host::id::{GroupId, Index, Term, UnixMillis};
 use raft_host::log::api::{Change, GroupLog};
 use raft_host::log::{Completion, Turn};
 use raft_host::proto::consensus::Role;
+use raft_host::proto::group_time::read_note;
 use raft_host::proto::host::Output;
 use raft_host::proto::wire::{GroupBody, GroupMessage, Item, decode};
 
@@ -30,6 +31,8 @@ impl World {
         node.log_clock
             .store(reading, std::sync::atomic::Ordering::Relaxed);
         node.core.set_log_room(node.stores.room());
+        let wall = self.clocks[at].wall_ms(self.now);
+        node.core.set_wall(UnixMillis::new(wall));
         self.retry_stores(at, &mut node);
         loop {
             if now >= node.core.poll_timeout() {
@@ -402,7 +405,8 @@ impl World {
     }
 
     fn note_attempt(&mut self, context: &Bytes) {
-        let Ok(number) = <[u8; 8]>::try_from(&context[..]) else {
+        let (_, name) = read_note(context);
+        let Ok(number) = <[u8; 8]>::try_from(&name[..]) else {
             return;
         };
         let number = u64::from_le_bytes(number);

@@ -13,6 +13,7 @@ use multigroup::command::{Body, Entry, Failure, Op, Outcome, parse_integer};
 use multigroup::session::{Dedup, Evicted, OutcomeTable, RequestId, Saved, UnixMillis, Verdict};
 use raft_host::id::{Index, Term};
 use raft_host::log::api::LogEntry;
+use raft_host::proto::group_time::read_note;
 
 /// The saved outcomes, also in the order of their issue.
 #[derive(Clone, Debug, Default)]
@@ -100,9 +101,12 @@ impl Machine {
         };
         let hash = decoded.body.hash();
         let id = Some(identity.id.clone());
-        let judged = self
-            .dedup
-            .judge(&mut self.outcomes, decoded.time, identity, &hash);
+        let judged = self.dedup.judge(
+            &mut self.outcomes,
+            read_note(&entry.context).0,
+            identity,
+            &hash,
+        );
         let Ok(verdict) = judged;
         let (outcome, executed) = match verdict {
             Verdict::Refuse(refusal) => (Outcome::Refused(refusal), false),

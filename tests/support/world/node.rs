@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use multigroup::session::{GroupClock, UnixMillis};
 use raft_host::id::{Boot, GroupId, NodeId, ProposalId, ReadId, ReplicaId, ShardId};
 use raft_host::log::api::LogEntry;
 use raft_host::log::{Completion, GroupView, Log, LogDriver, LogSetup, LogShard, OpenError};
@@ -92,10 +91,6 @@ pub struct Node {
     pub reads: BTreeMap<ReadId, (usize, u64, Instant)>,
     /// The next name of either.
     pub next_id: u64,
-    /// What gives entries their time.
-    pub group_clock: GroupClock,
-    /// When that began.
-    pub started: Instant,
     /// The disk makes nothing durable: it acts as if every link were lost.
     pub disk_stalled: bool,
     /// When its next look at the clock is due.
@@ -193,7 +188,6 @@ impl Node {
         disk: &mut Disk,
         reading: Nanos,
         now: Instant,
-        wall_ms: u64,
         mut dice: Dice,
     ) -> Result<Started, String> {
         let log_clock = Arc::new(AtomicU64::new(reading));
@@ -240,7 +234,6 @@ impl Node {
             peers.insert(*peer, end);
         }
         let authority = Authority::new(identity(node), others.iter().map(|peer| peer_id(*peer)));
-        let wall = UnixMillis::new(wall_ms);
         Ok(Started::Node(Box::new(Self {
             life: disk.boots,
             core,
@@ -262,19 +255,11 @@ impl Node {
             proposals: BTreeMap::new(),
             reads: BTreeMap::new(),
             next_id: 0,
-            group_clock: GroupClock::lead(UnixMillis::new(0), wall, Duration::ZERO),
-            started: now,
             disk_stalled: false,
             wake_at: None,
             log_clock,
             dice,
         })))
-    }
-
-    /// The time of the next entry.
-    pub fn stamp(&mut self, now: Instant, wall_ms: u64) -> UnixMillis {
-        let monotonic = now.saturating_duration_since(self.started);
-        self.group_clock.stamp(UnixMillis::new(wall_ms), monotonic)
     }
 
     /// The next name of a proposal or read.

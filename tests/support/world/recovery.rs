@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use multigroup::command::{Body, Entry, Op};
-use raft_host::id::{GroupId, ProposalId};
+use raft_host::id::{GroupId, ProposalId, UnixMillis};
 use raft_host::proto::consensus::Role;
 use raft_host::proto::host::{Forwarding, Proposal};
 use raft_host::proto::waiters::Policy;
@@ -86,8 +86,8 @@ impl World {
         let Some(node) = self.nodes[at].as_deref_mut() else {
             return;
         };
+        node.core.set_wall(UnixMillis::new(wall));
         let entry = Entry {
-            time: node.stamp(now, wall),
             identity: None,
             body: Body::Single(Op::Set {
                 key: Bytes::from_static(b"probe"),

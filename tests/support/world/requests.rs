@@ -6,7 +6,7 @@ use std::num::NonZeroU8;
 use bytes::Bytes;
 use multigroup::command::Entry;
 use raft_host::error::Refusal;
-use raft_host::id::{ProposalId, ReadId};
+use raft_host::id::{ProposalId, ReadId, UnixMillis};
 use raft_host::proto::host::{Forwarding, Proposal};
 use raft_host::proto::waiters::Policy;
 
@@ -89,11 +89,11 @@ impl World {
         let group = group_of(doing.key, self.shape.group_count);
         let deadline = now + self.shape.request_limit;
         let name = node.next_id();
-        let wall = self.clocks[at].wall_ms(self.now);
+        node.core
+            .set_wall(UnixMillis::new(self.clocks[at].wall_ms(self.now)));
         let begun = match body_of(&doing) {
             Some(body) => {
                 let entry = Entry {
-                    time: node.stamp(now, wall),
                     identity: identity_of(&doing, &self.shape),
                     body,
                 };

@@ -54,13 +54,13 @@ fn bare(index: u64) -> Committed {
         term: Term::new(1),
         command: Bytes::new(),
         request_id: Bytes::new(),
+        time: UnixMillis::new(1),
     }
 }
 
 fn incr(index: u64) -> Committed {
     let key = Bytes::from_static(b"k");
     let entry = Entry {
-        time: UnixMillis::new(1),
         identity: None,
         body: Body::Single(Op::IncrBy { key, delta: 1 }),
     };

@@ -11,6 +11,7 @@ use crate::limits::{GROUP_MEMBERS_MAX, GROUPS_PER_SHARD_MAX, NUMBER_MAX};
 use crate::log::api::{Change, GroupLog, Mutation};
 use crate::proto::consensus::{Opening, Replica, Role, Status};
 use crate::proto::group_table::SlotId;
+use crate::proto::group_time::GroupTime;
 use crate::proto::placement::{Moves, preferred_leader};
 use crate::proto::reads::Reads;
 use crate::proto::waiters::{Applied, Expiring, Waiters};
@@ -66,6 +67,7 @@ impl<L: GroupLog> HostCore<L> {
             reported: (status.role, status.term, status.leader),
             commit_listed: Index::new(0),
             waiters: Waiters::default(),
+            time: GroupTime::default(),
             reads: Reads::default(),
             asked: BTreeMap::new(),
             storing: std::collections::VecDeque::new(),

@@ -14,6 +14,7 @@ use crate::log::api::{GroupLog, Mutation};
 use crate::proto::consensus::{Role, Turn};
 use crate::proto::delayed::Admission;
 use crate::proto::group_table::SlotId;
+use crate::proto::group_time;
 use crate::proto::handover::Incoming;
 use crate::proto::reads::Reader;
 use crate::proto::waiters::{Expiring, Lacking, Policy, Proposer, Waiter};
@@ -71,7 +72,7 @@ impl<L: GroupLog> HostCore<L> {
         proposal: Proposal,
     ) -> Result<(), Refusal> {
         let slot = self.serving(now, group)?;
-        let got = proposal.data.len() + proposal.context.len();
+        let got = proposal.data.len() + proposal.context.len() + group_time::TIME_BYTES;
         if got > ENTRY_BYTES_MAX {
             return Err(Refusal::TooLarge {
                 got,
@@ -103,7 +104,11 @@ impl<L: GroupLog> HostCore<L> {
         if deadline <= self.now {
             return Err(Refusal::Late);
         }
-        let got = incoming.data.len() + incoming.context.len();
+        let got = incoming.data.len() + incoming.context.len() + group_time::TIME_BYTES;
+        if got > ENTRY_BYTES_MAX {
+            let most = ENTRY_BYTES_MAX;
+            return Err(Refusal::TooLarge { got, most });
+        }
         let most = self.config.retained_entries_max();
         let found = self.groups.at_mut(slot).ok_or(Refusal::Stopped)?;
         let status = found.replica.status();
@@ -146,7 +151,9 @@ impl<L: GroupLog> HostCore<L> {
             policy,
             ..
         } = incoming;
-        let (index, term) = match found.replica.propose(data, context) {
+        let time = found.time.stamp(self.wall, self.now);
+        let note = group_time::note(time, &context);
+        let (index, term) = match found.replica.propose(data, note) {
             Ok(at) => at,
             Err(refusal) => {
                 self.proposals.release(cost);

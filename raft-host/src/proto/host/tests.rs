@@ -4,6 +4,7 @@
 
 #![expect(clippy::print_stdout, reason = "seeds and measured figures")]
 
+mod acks;
 mod elections;
 mod faults;
 mod forwarding;

@@ -8,6 +8,7 @@ use crate::limits::{BULK_QUEUE_BYTES_MAX, URGENT_PER_PEER_MAX};
 use crate::log::api::{Change, GroupLog, LogEntry, Mutation};
 use crate::proto::consensus::{Role, Turn};
 use crate::proto::group_table::SlotId;
+use crate::proto::group_time::read_note;
 use crate::proto::wire::{APPEND_OVERHEAD_BYTES, GroupBody, GroupMessage, Header, entry_len};
 
 impl<L: GroupLog> HostCore<L> {
@@ -33,7 +34,13 @@ impl<L: GroupLog> HostCore<L> {
             return;
         };
         let id = group.id;
+        let follows = group.replica.status().role != Role::Leader;
         for (seq, change) in turn.writes {
+            if follows && let Change::Write { entries, .. } = &change {
+                for entry in entries {
+                    group.time.observe(read_note(&entry.context).0, self.now);
+                }
+            }
             let bytes = change_bytes(&change);
             self.store_pending += bytes;
             group.storing.push_back((seq, bytes));
