@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use multigroup::cluster::{ClusterFolder, NodeSignal, scan};
 use multigroup::keyspace::KeySpace;
-use multigroup::load::{self, Finished, Operation, Plan, Progress, RawPlan, Route, RunId, Stop};
+use multigroup::load::{
+    self, Account, Finished, Operation, Plan, Progress, RawPlan, Route, RunId, Stop,
+};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -158,6 +160,7 @@ impl BenchCluster {
             window: Some(load.window),
             route: Route::Roam,
             patience: PATIENCE,
+            account: Account::Ledger,
         })?;
         let now = clock::wall().duration_since(std::time::UNIX_EPOCH)?;
         let run = RunId::new(u64::try_from(now.as_millis())?, std::process::id());

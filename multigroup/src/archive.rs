@@ -17,12 +17,13 @@
 //! manifests/NODE/SEQUENCE            where all groups stood: only saves reading older objects
 //! ```
 //!
-//! `object`, `entry`, `manifest` are the bytes; `catalog` the positions; `place` the store and the
+//! `claim` makes sure whose it is; `object`, `entry`, `manifest` are the bytes; `catalog` the positions; `place` the store and the
 //! names in it; `reader` follows what nodes publish; `ledger` counts what isn't archived, and
 //! `gate` holds writes back by it; `publisher` publishes; `check` reads everything and judges.
 
 mod catalog;
 mod check;
+mod claim;
 mod entry;
 mod error;
 mod gate;
@@ -35,10 +36,12 @@ mod reader;
 
 pub use self::catalog::{Added, Catalog, Position, Span};
 pub use self::check::{Checked, check};
+pub use self::claim::Whose;
 pub use self::error::{ArchiveError, Fork, ObjectFault, ObjectName};
 pub use self::object::{Header, SegmentRef};
 pub use self::place::{ArchiveUrl, Identity, Place};
 pub use self::reader::{Listed, list, positions};
 
+pub(crate) use self::claim::Claim;
 pub(crate) use self::gate::Gate;
 pub(crate) use self::publisher::{Publisher, PublisherSetup, Shared};

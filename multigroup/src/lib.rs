@@ -6,6 +6,7 @@ pub mod causes;
 pub mod certificates;
 pub mod cli;
 pub mod cluster;
+pub mod cluster_id;
 pub mod command;
 pub mod config;
 pub mod error;

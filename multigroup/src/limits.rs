@@ -149,6 +149,11 @@ pub const LOAD_TIME_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The least length of a value that `load` sets: it holds a token that no other write has.
 pub const LOAD_VALUE_BYTES_MIN: usize = 16;
 
+/// Bytes of a value that `load` sets, at most: 4 KiB are left of an entry for the key and for what an
+/// entry has besides. A longer one is refused before the run, since every write of it would be.
+pub const LOAD_VALUE_BYTES_MAX: usize = raft_host::limits::ENTRY_BYTES_MAX - 4096;
+const _: () = assert!(LOAD_VALUE_BYTES_MAX < VALUE_BYTES_MAX);
+
 /// The longest latency that is told apart; a longer one is recorded as this.
 pub const LOAD_LATENCY_MAX: Duration = Duration::from_secs(3600);
 
@@ -296,3 +301,7 @@ pub const ARCHIVE_RELEASE_ENTRIES: u64 = 256;
 
 /// Faults of an archive that are told one by one; the rest is counted.
 pub const ARCHIVE_FAULTS_TOLD: usize = 10;
+
+/// Bytes of a database's write-ahead log from which a clean stop moves it into the database: below, a
+/// stop of 1,500 groups would sync 3,000 files for little room.
+pub const WAL_SETTLED_BYTES_MIN: u64 = 1024 * 1024;

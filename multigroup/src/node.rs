@@ -54,6 +54,9 @@ use crate::load::ClusterFacts;
 use crate::resp::{self, Served};
 use crate::store::{Store, StoreOptions};
 
+/// How long a stop moves write-ahead logs into their databases; what is left is no fault.
+const CLOSING_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Where a node is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listening {
@@ -278,6 +281,9 @@ impl Starting {
         let storage = tokio::task::spawn_blocking(move || Storage::open(folder)).await;
         let storage = storage.map_err(|error| NodeError::Thread(io::Error::other(error)))??;
         self.source.name(storage.incarnation());
+        if let Some(archiving) = &self.archiving {
+            archiving.check(&self.config, storage.incarnation()).await?;
+        }
         let mut links = storage.links(setup.identity, listen, setup.peers);
         (links.fingerprint, links.tuning) = (setup.fingerprint, setup.tuning);
         let machines = self.machines.clone();
@@ -343,6 +349,10 @@ impl Starting {
             failed = failure.wait_for(Option::is_some) => {
                 failed.ok().and_then(|failure| failure.clone())
             }
+            path = folder::gone(self.config.data_dir()) => {
+                self.source.announce_stop();
+                return Err(NodeError::DataGone { path });
+            }
         };
         catching_up.abort();
         // Its end lets go of the groups' shards.
@@ -396,7 +406,8 @@ impl Starting {
         let (store, checkpointer) = (self.store, self.checkpointer);
         let closing = tokio::task::spawn_blocking(move || {
             checkpointer.join();
-            store.close_idle();
+            let until = clock::now() + CLOSING_PATIENCE;
+            store.close_settled(&|| clock::now() < until);
         });
         if let Err(error) = closing.await {
             warn!(%error, "the databases were not closed in order");

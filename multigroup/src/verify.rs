@@ -22,7 +22,7 @@ mod scratch;
 #[cfg(test)]
 mod tests;
 
-pub use self::archived::{Positions, archive_positions, archived_online};
+pub use self::archived::{ArchiveRead, Archived, archived_online, read_archive};
 pub use self::ledger::{Account, accounts};
 pub use self::offline::{StoppedNode, VerifyError, offline};
 pub use self::online::{Answered, RunningNode, online};

@@ -51,6 +51,16 @@ impl Archived {
         }
     }
 
+    /// The id that the nodes' configurations have.
+    fn id(&self) -> String {
+        let path = self.cluster.path().join("node-1/config.toml");
+        let text = std::fs::read_to_string(path).expect("a configuration");
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("cluster_id = "));
+        line.expect("an id").trim_matches('"').to_owned()
+    }
+
     /// What another process finds, which must be sound.
     async fn check(&self) -> Value {
         let verify = ["archive", "verify", "--from", &self.url, "--json", "-"];
@@ -205,4 +215,88 @@ async fn while_the_store_takes_nothing_writes_are_held_and_nothing_is_left_out()
     let load = archived.load("2", &values).await;
     assert_eq!(load["pooled"]["errors_total"], 0, "{load}");
     archived.check_whole().await;
+}
+
+/// Wipes every node, as a folder that is restored without its data, or a script that clears it, does.
+fn wipe(cluster: &Cluster) {
+    for node in 1..=NODES {
+        let data = cluster.path().join(format!("node-{node}/data"));
+        std::fs::remove_dir_all(data).expect("to remove the data");
+    }
+}
+
+#[tokio::test]
+async fn an_archive_of_another_life_is_refused_and_one_that_is_taken_away_is_missed() {
+    let archived = Archived::up().await;
+    let cluster = &archived.cluster;
+    archived.load("2", &[]).await;
+    archived.check_whole().await;
+    // Taken away under running nodes: named, not made again, and taken up when it is back.
+    let aside = archived.folder.with_file_name("aside");
+    std::fs::rename(&archived.folder, &aside).expect("to move it aside");
+    let is = |state: &'static str| move |all: &[Value]| all.iter().all(|one| one["state"] == state);
+    let all = archived.until("every node to miss it", is("gone")).await;
+    assert!(
+        all[0]["failing"]
+            .as_str()
+            .expect("why")
+            .contains("archive.json is gone")
+    );
+    archived.load("1", &[]).await;
+    assert!(!archived.folder.exists(), "it was made again");
+    // Nor does a node start without it.
+    cluster.done(&["cluster", "kill", "--node", "1"]).await;
+    let refused = cluster.run(&["cluster", "restart", "--node", "1"]).await;
+    assert_eq!(refused.code, Some(3), "{}", cluster.told(&refused));
+    assert!(
+        refused.stderr.contains("archive.json is gone"),
+        "{}",
+        refused.stderr
+    );
+    std::fs::rename(&aside, &archived.folder).expect("to move it back");
+    cluster.done(&["cluster", "restart", "--node", "1"]).await;
+    archived.until("the archive to be taken up", is("ok")).await;
+    archived.check_whole().await;
+    // A damaged byte of an object is found by `verify`, which counts positions from it.
+    let object = first_object(&archived.folder);
+    let whole = std::fs::read(&object).expect("an object");
+    let mut bytes = whole.clone();
+    *bytes.last_mut().expect("a byte") ^= 1;
+    std::fs::write(&object, bytes).expect("to damage it");
+    let found = cluster.run(&["verify", "--json", "-"]).await;
+    assert_eq!(found.code, Some(1), "{}", cluster.told(&found));
+    assert!(found.stdout.contains("is damaged"), "{}", found.stdout);
+    std::fs::write(&object, whole).expect("to mend it");
+    cluster.done(&["cluster", "down"]).await;
+    // A wiped cluster doesn't go on after its old objects.
+    wipe(cluster);
+    let refused = cluster.run(&["cluster", "up", "--detach"]).await;
+    assert_eq!(refused.code, Some(3), "{}", cluster.told(&refused));
+    assert!(refused.stderr.contains("was wiped"), "{}", refused.stderr);
+    // Nor does one of the same name: it names both ids.
+    wipe(cluster);
+    let (old, new) = (archived.id(), "00112233445566778899aabbccddeeff");
+    for node in 1..=NODES {
+        let path = cluster.path().join(format!("node-{node}/config.toml"));
+        let text = std::fs::read_to_string(&path).expect("a configuration");
+        std::fs::write(path, text.replace(&old, new)).expect("another id");
+    }
+    let refused = cluster.run(&["cluster", "up", "--detach"]).await;
+    assert_eq!(refused.code, Some(3), "{}", cluster.told(&refused));
+    for part in [old.as_str(), new, "archive.url"] {
+        assert!(refused.stderr.contains(part), "{part}: {}", refused.stderr);
+    }
+}
+
+fn first_object(archive: &Path) -> PathBuf {
+    let mut path = archive.join("segments");
+    while path.is_dir() {
+        let mut entries = std::fs::read_dir(&path).expect("a folder");
+        path = entries
+            .next()
+            .expect("something in it")
+            .expect("an entry")
+            .path();
+    }
+    path
 }

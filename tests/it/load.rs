@@ -21,7 +21,7 @@ async fn a_load_keeps_its_account_by_key_and_its_figures_by_window() {
     let by_folder = cluster.json(&load).await;
     let windows = by_folder["windows"].as_array().expect("windows");
     assert_eq!(windows.len(), 1);
-    let ledger = read_ledger(cluster.path()).expect("the ledger");
+    let ledger = read_ledger(cluster.path()).expect("the ledger").entries;
     assert_eq!(ledger.len(), GROUPS as usize, "a line for each group's key");
     let acked: u64 = ledger.iter().map(|entry| entry.acked).sum();
     assert_eq!(acked, number(&by_folder["pooled"]["acked"]));
@@ -62,6 +62,6 @@ async fn a_load_keeps_its_account_by_key_and_its_figures_by_window() {
         .filter_map(|window| window["p99_us"].as_u64())
         .max();
     assert_eq!(load["worst_window_p99_us"].as_u64(), worst);
-    let after = read_ledger(cluster.path()).expect("the ledger");
+    let after = read_ledger(cluster.path()).expect("the ledger").entries;
     assert_eq!(after, ledger, "no line was added");
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use multigroup::admin::LaneState;
 use multigroup::keyspace::KeySpace;
-use multigroup::load::{self, Finished, Operation, Plan, Progress, RawPlan, Route, RunId, Stop};
+use multigroup::load::{
+    self, Account, Finished, Operation, Plan, Progress, RawPlan, Route, RunId, Stop,
+};
 use serde_json::Value;
 use tests::cluster::{Cluster, NODES};
 use tests::{PATIENCE, soon};
@@ -78,6 +80,7 @@ impl Load {
             window: None,
             route: Route::Roam,
             patience: Duration::from_secs(30),
+            account: Account::Ledger,
         });
         let plan = plan.expect("a plan");
         let (stop, stopped) = watch::channel(Stop::Go);

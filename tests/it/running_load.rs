@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use multigroup::cluster::{NodeProcess, NodeSignal};
 use multigroup::keyspace::KeySpace;
 use multigroup::load::{
-    self, Finished, Ledger, Operation, Plan, Progress, RawPlan, Route, RunId, Stop,
+    self, Account, Finished, Ledger, Operation, Plan, Progress, RawPlan, Route, RunId, Stop,
 };
 use tests::cluster::Cluster;
 use tokio::sync::{oneshot, watch};
@@ -66,6 +66,7 @@ impl RunningLoad {
             window: None,
             route: Route::Roam,
             patience: Duration::from_secs(10),
+            account: Account::Ledger,
         });
         let plan = plan.expect("a plan");
         let order = Arc::new(Mutex::new(None));

@@ -24,8 +24,8 @@ pub use self::exposition::{Exposition, Family, Kind, Number};
 pub use self::peers::{lane_status, lane_statuses};
 pub use self::server::{AdminServed, serve};
 pub use self::status::{
-    ArchiveStatus, CommitWaitStatus, DelayStatus, DiskHealth, FlushCounts, GroupCounts, GroupPage,
-    GroupRole, GroupStatus, HandoverStatus, LIVE_SETTINGS, LaneState, LogStatus, OccupancyStatus,
-    PeerStatus, ProposalStatus, ReplicaFault, ReplicaState, RoundStatus, STATUS_SCHEMA,
-    SettingFault, Status, StatusSource, TlsStatus, Unfit,
+    ArchiveState, ArchiveStatus, CommitWaitStatus, DelayStatus, DiskHealth, FlushCounts,
+    GroupCounts, GroupPage, GroupRole, GroupStatus, HandoverStatus, LIVE_SETTINGS, LaneState,
+    LogStatus, OccupancyStatus, PeerStatus, ProposalStatus, ReplicaFault, ReplicaState,
+    RoundStatus, STATUS_SCHEMA, SettingFault, Status, StatusSource, TlsStatus, Unfit,
 };

@@ -429,9 +429,27 @@ pub struct LogStatus {
     pub disk: DiskHealth,
 }
 
+/// Whether the archive takes what is published.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ArchiveState {
+    /// It does, or has not been asked yet.
+    #[default]
+    Ok,
+    /// The last try failed; it is tried again.
+    Failing,
+    /// What was begun there isn't there any more; nothing is published until it is back.
+    Gone,
+    /// It isn't this cluster's; nothing is published.
+    Foreign,
+}
+
 /// The archive.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArchiveStatus {
+    /// Whether it takes what is published; why not is in `failing`.
+    #[serde(default)]
+    pub state: ArchiveState,
     /// Groups of which all is there.
     pub groups_current: u64,
     /// Bytes that aren't.

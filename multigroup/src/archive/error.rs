@@ -1,9 +1,15 @@
 //! What can go wrong with an archive: the store didn't do it, an object isn't what it should be,
 //! or the archive is another cluster's.
 
+use std::io;
+use std::path::PathBuf;
+
 use raft_host::id::{GroupId, Index, Term};
 use thiserror::Error;
 
+use super::claim::Whose;
+use crate::admin::ArchiveState;
+use crate::cluster_id::{ClusterId, NoRandomness};
 use crate::command::DecodeError;
 
 /// Why an object's bytes are refused. Whatever is wrong with one, nothing of it is used.
@@ -121,6 +127,55 @@ pub enum ArchiveError {
         /// Where.
         url: String,
     },
+    /// There was an archive, and its beginning isn't there any more.
+    #[error(
+        "{url} held this cluster's archive, and its archive.json is gone; bring back what was there \
+         (a mount, a folder that was moved), or give `archive.url` another place"
+    )]
+    Gone {
+        /// Where.
+        url: String,
+    },
+    /// Objects without anything that says whose they are.
+    #[error(
+        "{url} holds an archive's objects and no archive.json, so it isn't known whose they are; \
+         bring that file back, or give `archive.url` another place"
+    )]
+    Ownerless {
+        /// Where.
+        url: String,
+    },
+    /// The archive's folder can't be made or looked at.
+    #[error(
+        "the archive's folder {} can't be used: {source}; give `archive.url` a folder in which this \
+         user may write", .path.display()
+    )]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Nobody says who asks the store.
+    #[error(
+        "there are no credentials for {url}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the \
+         environment (and AWS_REGION, or AWS_ENDPOINT for a store that isn't Amazon's); this \
+         machine has no role that would give some"
+    )]
+    NoCredentials {
+        /// Where.
+        url: String,
+    },
+    /// Half of what says who asks the store.
+    #[error("{given} is set and {missing} isn't; set both in the environment to reach {url}")]
+    HalfCredentials {
+        /// Where.
+        url: String,
+        /// The variable that is there.
+        given: &'static str,
+        /// The one that isn't.
+        missing: &'static str,
+    },
     /// The store didn't do what it was asked.
     #[error("the store did not {doing}")]
     Store {
@@ -139,15 +194,72 @@ pub enum ArchiveError {
         seconds: u64,
     },
     /// Another cluster's archive is there, or one of another key space.
-    #[error("{url} is the archive of cluster {cluster} with {groups} groups, not of this one")]
+    #[error(
+        "{url} is the archive of {archived}, and this is {own}; give `archive.url` a place of its \
+         own (making a cluster out of an archive, `archive restore`, isn't there yet)"
+    )]
     Foreign {
         /// Where.
         url: String,
         /// Whose it is.
-        cluster: String,
-        /// The groups of that cluster.
-        groups: u32,
+        archived: Box<Whose>,
+        /// Who would publish there.
+        own: Box<Whose>,
     },
+    /// An earlier version began it, and didn't say which cluster it was.
+    #[error(
+        "{url} was begun by a version that gave clusters no id, so it isn't known which cluster \
+         {cluster} it is of; give `archive.url` another place"
+    )]
+    Unidentified {
+        /// Where.
+        url: String,
+        /// The cluster's name.
+        cluster: String,
+    },
+    /// This node published there from another data folder.
+    #[error(
+        "node {node} published to {url} from another data folder than the one that it has now \
+         ({archived} there, {own} here): this node or its whole cluster was wiped; bring its data \
+         back, or give `archive.url` another place (making a cluster out of an archive, `archive \
+         restore`, isn't there yet)"
+    )]
+    Wiped {
+        /// Where.
+        url: String,
+        /// The node.
+        node: u64,
+        /// The incarnation in its first object.
+        archived: String,
+        /// The one that it has.
+        own: String,
+    },
+    /// The configuration has another id than what the data folder is of.
+    #[error(
+        "`cluster_id` is {configured}, and {} says {known}; correct `cluster_id` or `data_dir`",
+        .path.display()
+    )]
+    OtherId {
+        /// What is remembered, where.
+        path: PathBuf,
+        /// The configuration's.
+        configured: ClusterId,
+        /// The folder's.
+        known: ClusterId,
+    },
+    /// What is remembered of the archive can't be read or written.
+    #[error("can't {doing} {}; check that file, and that this user may write there", .path.display())]
+    Memory {
+        /// What was tried.
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// No id can be drawn.
+    #[error(transparent)]
+    Randomness(#[from] NoRandomness),
     /// What says whose archive it is can't be read.
     #[error("archive.json can't be read, so it isn't known whose archive this is")]
     Identity(#[source] serde_json::Error),
@@ -162,4 +274,62 @@ pub enum ArchiveError {
     /// The groups' logs can't be read.
     #[error("the host takes no questions")]
     Host(#[source] raft_host::error::Refusal),
+}
+
+impl ArchiveError {
+    /// Whether trying again can't help: someone must act first. The rest may pass, as a store that
+    /// is down does.
+    #[must_use]
+    pub fn wants_an_operator(&self) -> bool {
+        match self {
+            Self::Store { source, .. } => matches!(
+                **source,
+                object_store::Error::InvalidPath { .. }
+                    | object_store::Error::NotSupported { .. }
+                    | object_store::Error::NotImplemented { .. }
+                    | object_store::Error::PermissionDenied { .. }
+                    | object_store::Error::Unauthenticated { .. }
+                    | object_store::Error::UnknownConfigurationKey { .. }
+            ),
+            Self::Late { .. } | Self::Host(_) => false,
+            Self::Url { .. }
+            | Self::Absent { .. }
+            | Self::Gone { .. }
+            | Self::Ownerless { .. }
+            | Self::Folder { .. }
+            | Self::NoCredentials { .. }
+            | Self::HalfCredentials { .. }
+            | Self::Foreign { .. }
+            | Self::Unidentified { .. }
+            | Self::Wiped { .. }
+            | Self::OtherId { .. }
+            | Self::Memory { .. }
+            | Self::Randomness(_)
+            | Self::Identity(_)
+            | Self::Object { .. } => true,
+        }
+    }
+
+    /// In one word, for programs.
+    #[must_use]
+    pub(super) const fn state(&self) -> ArchiveState {
+        match self {
+            Self::Gone { .. } | Self::Ownerless { .. } | Self::Absent { .. } => ArchiveState::Gone,
+            Self::Foreign { .. }
+            | Self::Unidentified { .. }
+            | Self::Wiped { .. }
+            | Self::OtherId { .. } => ArchiveState::Foreign,
+            Self::Url { .. }
+            | Self::Folder { .. }
+            | Self::NoCredentials { .. }
+            | Self::HalfCredentials { .. }
+            | Self::Store { .. }
+            | Self::Late { .. }
+            | Self::Memory { .. }
+            | Self::Randomness(_)
+            | Self::Identity(_)
+            | Self::Object { .. }
+            | Self::Host(_) => ArchiveState::Failing,
+        }
+    }
 }

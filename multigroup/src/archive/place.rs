@@ -23,6 +23,8 @@ use object_store::{
 use serde::{Deserialize, Serialize};
 
 use super::error::{ArchiveError, ObjectName};
+use crate::causes::with_causes;
+use crate::cluster_id::ClusterId;
 use crate::limits::{ARCHIVE_BLOCK_OBJECTS, ARCHIVE_STORE_PATIENCE};
 
 /// The schema of [`Identity`].
@@ -87,6 +89,9 @@ pub struct Identity {
     pub schema: String,
     /// The cluster.
     pub cluster: String,
+    /// Which cluster of that name; archives of earlier versions don't say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_id: Option<ClusterId>,
     /// Its groups.
     pub groups: u32,
 }
@@ -94,10 +99,11 @@ pub struct Identity {
 impl Identity {
     /// The identity of a cluster's archive.
     #[must_use]
-    pub fn new(cluster: &str, groups: u32) -> Self {
+    pub fn new(cluster: &str, id: ClusterId, groups: u32) -> Self {
         Self {
             schema: SCHEMA.to_owned(),
             cluster: cluster.to_owned(),
+            cluster_id: Some(id),
             groups,
         }
     }
@@ -132,44 +138,51 @@ impl Place {
             return Err(ArchiveError::Absent { url });
         }
         let place = Self::connect(url)?;
-        let identity = place.get(&place.identity_key(), None).await?;
+        let identity = place.identity().await?;
         let identity = identity.ok_or_else(|| ArchiveError::Absent {
             url: place.url.clone(),
         })?;
-        let identity = serde_json::from_slice(&identity).map_err(ArchiveError::Identity)?;
         Ok((place, identity))
     }
 
-    /// Opens an archive to publish, and begins it if nothing is there.
-    pub(super) async fn begin(url: &ArchiveUrl, own: &Identity) -> Result<Self, ArchiveError> {
+    /// Opens the place of an archive that is published to. Of a folder that was `begun` nothing is
+    /// made: what was in it would be missing.
+    pub(super) async fn connect_to_write(
+        url: &ArchiveUrl,
+        begun: bool,
+    ) -> Result<Self, ArchiveError> {
         if let ArchiveUrl::Folder(path) = url {
-            let made = tokio::fs::create_dir_all(path).await;
-            made.map_err(|error| ArchiveError::Store {
-                doing: "make its folder",
-                source: Box::new(object_store::Error::Generic {
-                    store: "folder",
-                    source: Box::new(error),
-                }),
+            let made = if begun && !path.is_dir() {
+                let url = url.to_string();
+                return Err(ArchiveError::Gone { url });
+            } else {
+                tokio::fs::create_dir_all(path).await
+            };
+            made.map_err(|source| ArchiveError::Folder {
+                path: path.clone(),
+                source,
             })?;
         }
-        let place = Self::connect(url)?;
-        let key = place.identity_key();
+        Self::connect(url)
+    }
+
+    /// Whose archive it says it is; `None` if it says nothing.
+    pub(super) async fn identity(&self) -> Result<Option<Identity>, ArchiveError> {
+        let text = self.get(&self.identity_key(), None).await?;
+        let read = text.map(|text| serde_json::from_slice(&text));
+        read.transpose().map_err(ArchiveError::Identity)
+    }
+
+    /// Says whose archive it is, unless that is said already.
+    pub(super) async fn create_identity(&self, own: &Identity) -> Result<(), ArchiveError> {
         let mut text = serde_json::to_vec_pretty(own).map_err(ArchiveError::Identity)?;
         text.push(b'\n');
-        if place.get(&key, None).await?.is_none() {
-            // Another node may be doing the same.
-            place.create(&key, text.into()).await?;
-        }
-        let found = place.get(&key, None).await?.unwrap_or_default();
-        let found: Identity = serde_json::from_slice(&found).map_err(ArchiveError::Identity)?;
-        if found == *own {
-            return Ok(place);
-        }
-        Err(ArchiveError::Foreign {
-            url: place.url,
-            cluster: found.cluster,
-            groups: found.groups,
-        })
+        self.create(&self.identity_key(), text.into()).await?;
+        Ok(())
+    }
+
+    pub(super) fn url(&self) -> &str {
+        &self.url
     }
 
     fn connect(url: &ArchiveUrl) -> Result<Self, ArchiveError> {
@@ -185,6 +198,7 @@ impl Place {
                 (Arc::new(store.with_fsync(true)), "")
             }
             ArchiveUrl::Bucket { bucket, prefix } => {
+                check_credentials(url, |name| std::env::var_os(name).is_some())?;
                 // Who asks tries again by itself, and says so.
                 let retry = RetryConfig {
                     max_retries: 1,
@@ -247,7 +261,7 @@ impl Place {
         range: Option<Range<u64>>,
     ) -> Result<Option<Bytes>, ArchiveError> {
         let options = GetOptions::new().with_range(range.map(GetRange::Bounded));
-        let read = in_time("read an object", async {
+        let read = self.in_time("read an object", async {
             self.store.get_opts(key, options).await?.bytes().await
         });
         #[expect(
@@ -270,7 +284,7 @@ impl Place {
     /// Creates an object unless there is one of that name.
     pub(super) async fn create(&self, key: &Path, bytes: Bytes) -> Result<Created, ArchiveError> {
         let options = PutOptions::from(PutMode::Create);
-        let put = in_time("take an object", async {
+        let put = self.in_time("take an object", async {
             self.store.put_opts(key, bytes.into(), options).await
         });
         match put.await {
@@ -286,7 +300,27 @@ impl Place {
 
     /// Removes what can be made again.
     pub(super) async fn remove(&self, key: &Path) -> Result<(), ArchiveError> {
-        in_time("remove an object", self.store.delete(key)).await
+        self.in_time("remove an object", self.store.delete(key))
+            .await
+    }
+
+    async fn in_time<T>(
+        &self,
+        doing: &'static str,
+        asked: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T, ArchiveError> {
+        let seconds = ARCHIVE_STORE_PATIENCE.as_secs();
+        match tokio::time::timeout(ARCHIVE_STORE_PATIENCE, asked).await {
+            Ok(answer) => answer.map_err(|source| {
+                if is_without_role(&source) {
+                    let url = self.url.clone();
+                    return ArchiveError::NoCredentials { url };
+                }
+                let source = Box::new(source);
+                ArchiveError::Store { doing, source }
+            }),
+            Err(_) => Err(ArchiveError::Late { doing, seconds }),
+        }
     }
 
     /// The nodes that have published.
@@ -301,7 +335,7 @@ impl Place {
 
     async fn numbers_below(&self, key: &Path) -> Result<BTreeSet<u64>, ArchiveError> {
         let list = self.store.list_with_delimiter(Some(key));
-        let listed = in_time("list its nodes", list).await?;
+        let listed = self.in_time("list its nodes", list).await?;
         let prefixes = listed.common_prefixes.iter();
         Ok(prefixes.filter_map(last_number).collect())
     }
@@ -320,7 +354,7 @@ impl Place {
 
     async fn sequences(&self, key: &Path) -> Result<Vec<u64>, ArchiveError> {
         let list = self.store.list(Some(key));
-        let listed: Vec<_> = in_time("list its objects", list.try_collect()).await?;
+        let listed: Vec<_> = self.in_time("list its objects", list.try_collect()).await?;
         let keys = listed.iter().map(|object| &object.location);
         let mut sequences: Vec<_> = keys.filter_map(last_number).collect();
         sequences.sort_unstable();
@@ -328,22 +362,35 @@ impl Place {
     }
 }
 
-fn last_number(key: &Path) -> Option<u64> {
-    key.filename()?.parse().ok()
+/// Refuses half of a key. None at all may be a machine with a role, which is found out by asking.
+fn check_credentials(
+    url: &ArchiveUrl,
+    is_set: impl Fn(&'static str) -> bool,
+) -> Result<(), ArchiveError> {
+    let [id, secret] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
+    let half = |given, missing| {
+        let url = url.to_string();
+        Err(ArchiveError::HalfCredentials {
+            url,
+            given,
+            missing,
+        })
+    };
+    match (is_set(id), is_set(secret)) {
+        (true, false) => half(id, secret),
+        (false, true) => half(secret, id),
+        _ => Ok(()),
+    }
 }
 
-async fn in_time<T>(
-    doing: &'static str,
-    asked: impl Future<Output = object_store::Result<T>>,
-) -> Result<T, ArchiveError> {
-    let seconds = ARCHIVE_STORE_PATIENCE.as_secs();
-    match tokio::time::timeout(ARCHIVE_STORE_PATIENCE, asked).await {
-        Ok(answer) => answer.map_err(|source| ArchiveError::Store {
-            doing,
-            source: Box::new(source),
-        }),
-        Err(_) => Err(ArchiveError::Late { doing, seconds }),
-    }
+/// Whether a store's fault is that it was looked for a role of this machine, and there is none.
+fn is_without_role(error: &object_store::Error) -> bool {
+    // The library gives no name to it; the address is that of every machine's own metadata.
+    with_causes(error).contains("http://169.254.169.254/")
+}
+
+fn last_number(key: &Path) -> Option<u64> {
+    key.filename()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -370,24 +417,6 @@ mod tests {
         }
         assert_eq!(parse("s3://b/p").unwrap().to_string(), "s3://b/p");
         assert_eq!(folder.to_string(), "file:///a/b c");
-    }
-
-    #[tokio::test]
-    async fn a_folder_belongs_to_one_cluster_and_one_key_space() {
-        let dir = tempfile::tempdir().unwrap();
-        let url = ArchiveUrl::Folder(dir.path().join("new/archive"));
-        assert!(matches!(
-            Place::open(&url).await.unwrap_err(),
-            ArchiveError::Absent { .. }
-        ));
-        let own = Identity::new("dev", 8);
-        Place::begin(&url, &own).await.unwrap();
-        Place::begin(&url, &own).await.unwrap();
-        assert_eq!(Place::open(&url).await.unwrap().1, own);
-        for other in [Identity::new("prod", 8), Identity::new("dev", 9)] {
-            let error = Place::begin(&url, &other).await.unwrap_err();
-            assert!(matches!(error, ArchiveError::Foreign { groups: 8, .. }));
-        }
     }
 
     #[tokio::test]

@@ -23,19 +23,21 @@ use futures::future::join_all;
 use raft_host::id::{GroupId, Index, Term};
 use raft_host::io::{CommittedEntries, CommittedFailed, Group, GroupsOfShard, Led};
 use raft_host::log::api::{LogEntry, ReadError};
+use raft_host::proto::consensus::Role;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::{error, info, warn};
 use transport::io::clock;
 
 use super::catalog::Position;
+use super::claim::{Claim, still_there};
 use super::error::{ArchiveError, Fork, ObjectFault, ObjectName};
 use super::ledger::Ledger;
 use super::manifest::Manifest;
 use super::object::{ObjectBuilder, SegmentRef, read_segment, segment_range};
-use super::place::{ArchiveUrl, Created, Identity, Place};
+use super::place::{Created, Identity};
 use super::reader::{Listed, Overlap, Reader};
-use crate::admin::ArchiveStatus;
+use crate::admin::{ArchiveState, ArchiveStatus};
 use crate::causes::with_causes;
 use crate::limits::{
     ARCHIVE_FAREWELL, ARCHIVE_MANIFEST_EVERY, ARCHIVE_OBJECT_BYTES, ARCHIVE_READ_BYTES,
@@ -48,8 +50,8 @@ struct State {
     objects: u64,
     bytes: u64,
     failures: u64,
-    /// Why the last try failed, until one succeeds.
-    failing: Option<String>,
+    /// How and why the last try failed, until one succeeds.
+    failing: Option<(ArchiveState, String)>,
     /// Why nothing is published for these groups any more.
     stopped: BTreeMap<GroupId, String>,
 }
@@ -95,7 +97,9 @@ impl Shared {
         let last = state.last_publish.unwrap_or(self.begun);
         let age = clock::now().saturating_duration_since(last);
         let stopped = state.stopped.first_key_value();
+        let failing = state.failing.as_ref();
         ArchiveStatus {
+            state: failing.map_or(ArchiveState::Ok, |(how, _)| *how),
             groups_current,
             lag_bytes,
             last_publish_age_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
@@ -103,7 +107,7 @@ impl Shared {
             objects_total: state.objects,
             bytes_total: state.bytes,
             failures_total: state.failures,
-            failing: state.failing.clone(),
+            failing: state.failing.as_ref().map(|(_, why)| why.clone()),
             groups_stopped: state.stopped.len() as u64,
             first_stopped: stopped.map(|(group, why)| format!("group {group}: {why}")),
         }
@@ -120,10 +124,19 @@ impl Shared {
         let text = with_causes(why);
         let mut state = self.state();
         state.failures += 1;
-        if state.failing.is_none() {
-            warn!(error = %text, "the archive takes nothing; trying again");
+        let how = why.state();
+        if state.failing.as_ref().is_none_or(|(last, _)| *last != how) {
+            match how {
+                ArchiveState::Gone | ArchiveState::Foreign => error!(
+                    error = %text,
+                    "nothing is archived any more; writes will be held once too much lags"
+                ),
+                ArchiveState::Failing | ArchiveState::Ok => {
+                    warn!(error = %text, "the archive takes nothing; trying again");
+                }
+            }
         }
-        state.failing = Some(text);
+        state.failing = Some((how, text));
     }
 
     fn succeeded(&self) {
@@ -142,14 +155,8 @@ impl Shared {
 /// What it is started with.
 #[derive(Debug)]
 pub(crate) struct PublisherSetup {
-    /// Where to.
-    pub(crate) url: ArchiveUrl,
-    /// Whose archive it is to be.
-    pub(crate) identity: Identity,
-    /// This node, and its data folder.
-    pub(crate) node: u64,
-    /// See [`PublisherSetup::node`].
-    pub(crate) incarnation: [u8; 16],
+    /// Where to, and for whom.
+    pub(crate) claim: Claim,
     /// All nodes of the cluster.
     pub(crate) nodes: Vec<u64>,
     /// From one object to the next.
@@ -167,6 +174,8 @@ pub(crate) struct PublisherSetup {
 pub(crate) struct Publisher {
     setup: PublisherSetup,
     reader: Option<Reader>,
+    /// Whose archive the reader has open.
+    identity: Option<Identity>,
     /// Entries that are in two objects and weren't compared yet.
     overlaps: VecDeque<Overlap>,
     /// Up to where each led group's log was released, and in which term.
@@ -182,6 +191,7 @@ impl Publisher {
         Self {
             setup,
             reader: None,
+            identity: None,
             overlaps: VecDeque::new(),
             released: BTreeMap::new(),
             manifest_at: 0,
@@ -240,23 +250,33 @@ impl Publisher {
 
     /// Opens the archive if it isn't, and reads what others, or earlier lives, have published.
     async fn follow(&mut self) -> Result<(), ArchiveError> {
-        let mut reader = match self.reader.take() {
-            Some(reader) => reader,
-            None => self.open().await?,
+        let mut reader = match (self.reader.take(), &self.identity) {
+            (Some(reader), Some(identity)) => {
+                let there = still_there(reader.place(), identity).await;
+                if let Err(error) = there {
+                    self.reader = Some(reader);
+                    return Err(error);
+                }
+                reader
+            }
+            _ => {
+                let (reader, identity) = self.open().await?;
+                self.identity = Some(identity);
+                reader
+            }
         };
         let followed = self.follow_with(&mut reader).await;
         self.reader = Some(reader);
         followed
     }
 
-    async fn open(&self) -> Result<Reader, ArchiveError> {
-        let PublisherSetup { url, identity, .. } = &self.setup;
-        let place = Place::begin(url, identity).await?;
+    async fn open(&self) -> Result<(Reader, Identity), ArchiveError> {
+        let (place, identity) = self.setup.claim.open().await?;
         let reader = Reader::open(place, self.setup.nodes.iter().copied()).await?;
         for (group, position) in reader.catalog.positions() {
             self.setup.shared.ledger.derived(group, position);
         }
-        Ok(reader)
+        Ok((reader, identity))
     }
 
     async fn follow_with(&mut self, reader: &mut Reader) -> Result<(), ArchiveError> {
@@ -374,6 +394,7 @@ impl Publisher {
         };
         for shard in &self.setup.shards {
             let led = shard.led().await.map_err(ArchiveError::Host)?;
+            self.check_ahead(reader, &led).await;
             behind.extend(led.into_iter().filter(|led| {
                 let position = reader.catalog.position(led.group);
                 led.commit > position.index && !self.is_stopped(led.group)
@@ -381,6 +402,39 @@ impl Publisher {
         }
         behind.sort_by_key(|led| (led.group < self.turn, led.group));
         Ok(behind)
+    }
+
+    /// A leader that has committed in its own term has all that was committed before, and nobody of
+    /// an older term adds to it: if its log ends before a group's position, it is not the log that
+    /// was archived (U3).
+    async fn check_ahead(&self, reader: &Reader, led: &[Led]) {
+        for led in led {
+            let position = reader.catalog.position(led.group);
+            let is_behind = led.commit < position.index && position.term <= led.term;
+            if !is_behind || self.is_stopped(led.group) {
+                continue;
+            }
+            if let Some(last) = self.end_of(led).await
+                && last < position.index
+            {
+                let why = format!(
+                    "it is archived up to entry {}, and its leader's log ends at {last}: this \
+                     cluster has lost what it had, or the archive is another's",
+                    position.index
+                );
+                self.setup.shared.stop(led.group, why);
+            }
+        }
+    }
+
+    /// Where the log of a group ends that is led here, once its leader has committed in its term.
+    async fn end_of(&self, led: &Led) -> Option<Index> {
+        let group = self.group(led.group)?;
+        let committed = group.committed(led.commit, ARCHIVE_READ_BYTES).await.ok()?;
+        let own = committed.entries.first()?.term == led.term;
+        // Its leadership may have gone, and its log been cut, since it was listed.
+        let now = group.status().await.filter(|_| own)?;
+        (now.role == Role::Leader && now.term == led.term).then_some(now.last)
     }
 
     fn is_stopped(&self, group: GroupId) -> bool {
@@ -458,10 +512,10 @@ impl Publisher {
         reader: &mut Reader,
         builder: ObjectBuilder,
     ) -> Result<Created, ArchiveError> {
-        let name: ObjectName = reader.next_of(self.setup.node);
+        let name: ObjectName = reader.next_of(self.setup.claim.node);
         let made = clock::wall().duration_since(std::time::UNIX_EPOCH);
         let made = u64::try_from(made.unwrap_or_default().as_millis()).unwrap_or(u64::MAX);
-        let (bytes, segments) = builder.finish(name, self.setup.incarnation, made);
+        let (bytes, segments) = builder.finish(name, self.setup.claim.incarnation, made);
         let length = bytes.len() as u64;
         // It was just written, so it reads.
         let damaged = |fault| ArchiveError::Object {
@@ -508,7 +562,7 @@ impl Publisher {
 
     /// Now and then a manifest, so that whoever starts reads few objects.
     async fn write_manifest(&mut self) -> Result<(), ArchiveError> {
-        let (Some(reader), node) = (&self.reader, self.setup.node) else {
+        let (Some(reader), node) = (&self.reader, self.setup.claim.node) else {
             return Ok(());
         };
         let own = reader.read().get(&node).copied().unwrap_or(0);

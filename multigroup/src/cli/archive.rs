@@ -78,7 +78,19 @@ fn failure(url: &ArchiveUrl, error: &ArchiveError) -> Failure {
         ArchiveError::Object { .. } => Failure::work(format!(
             "{text}; `multigroup archive verify` tells what else is"
         )),
-        ArchiveError::Identity(_) | ArchiveError::Foreign { .. } | ArchiveError::Host(_) => {
+        ArchiveError::NoCredentials { .. }
+        | ArchiveError::HalfCredentials { .. }
+        | ArchiveError::Folder { .. } => Failure::unreachable(text),
+        ArchiveError::Identity(_)
+        | ArchiveError::Foreign { .. }
+        | ArchiveError::Host(_)
+        | ArchiveError::Gone { .. }
+        | ArchiveError::Ownerless { .. }
+        | ArchiveError::Unidentified { .. }
+        | ArchiveError::Wiped { .. }
+        | ArchiveError::OtherId { .. }
+        | ArchiveError::Memory { .. }
+        | ArchiveError::Randomness(_) => {
             Failure::work(format!("{url} can't be read: {text}; check what is there"))
         }
     }

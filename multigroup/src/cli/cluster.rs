@@ -22,9 +22,9 @@ use std::path::Path;
 pub(super) use self::down::stop_cleanly;
 pub(super) use self::launch::{ended, kill, running};
 pub(super) use self::ports::Ports;
-pub(super) use self::prepare::{Archive, Wanted};
+pub(super) use self::prepare::{Options, Wanted};
 pub(super) use self::turn::Turn;
-pub(super) use self::up::{Started, Stops, parse_set, prepare, start_all};
+pub(super) use self::up::{Started, Stops, prepare, start_all};
 
 use clap::{Args, Subcommand};
 

@@ -15,6 +15,7 @@ mod table;
 use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::Args;
@@ -23,15 +24,15 @@ use tokio::sync::watch;
 use self::place::Place;
 use self::report::{DEMO_SCHEMA, Report, lanes_since, leader_changes};
 use super::Exit;
-use super::cluster::{self, Archive, Ports, Started, Stops, Turn, Wanted};
+use super::cluster::{self, Options, Ports, Started, Stops, Turn, Wanted};
 use super::failure::Failure;
 use super::json::Target;
 use super::load::{Load, parse_seconds};
-use super::progress::note;
+use super::progress::{count, note};
 use super::verify::{self, Subject};
 use crate::admin::{self, AdminUrl, Status, fetch};
 use crate::cluster::{ClusterFolder, FileSystem};
-use crate::config::{Config, ConfigSet};
+use crate::config::Config;
 use crate::limits::LOAD_WRITERS_MAX;
 use crate::load::Stop;
 
@@ -47,12 +48,8 @@ const STATUS_PATIENCE: Duration = Duration::from_secs(5);
 #[command(after_help = "Example:\n  multigroup demo\n  \
                   multigroup demo --nodes 5 --groups 150 --seconds 5 --dir demo --json demo.json")]
 pub(super) struct Demo {
-    /// How many nodes; 3 in a new cluster
-    #[arg(long, value_name = "N")]
-    nodes: Option<u64>,
-    /// How many groups; 1500 in a new cluster
-    #[arg(long, value_name = "G")]
-    groups: Option<u32>,
+    #[command(flatten)]
+    options: Options,
     /// Writers, each with one request in flight
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = parse_writers)]
     writers: usize,
@@ -62,19 +59,10 @@ pub(super) struct Demo {
     /// The cluster's folder, which stays; by default a fresh ./multigroup-demo-XXXX, which doesn't
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Keep a fresh folder, too; one of a run that failed is always kept
+    /// Keep a fresh folder, too; one of a run that failed is kept anyway, one of a run that was
+    /// stopped, or couldn't begin, is not
     #[arg(long)]
     keep: bool,
-    /// Node N listens on this port and N (peers), 100 more (clients) and 200 more (admin); by
-    /// default 7100, or the next block that is free
-    #[arg(long, value_name = "P")]
-    base_port: Option<u16>,
-    /// Don't archive what is committed
-    #[arg(long)]
-    no_archive: bool,
-    /// A key of every node's configuration, in a new cluster
-    #[arg(long, value_name = "KEY=VALUE", value_parser = cluster::parse_set)]
-    config_set: Vec<ConfigSet>,
     /// Where to write the result as JSON: a file, or - for stdout instead of the table
     #[arg(long, value_name = "FILE")]
     json: Option<Target>,
@@ -82,44 +70,36 @@ pub(super) struct Demo {
 
 impl Demo {
     pub(super) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
-        let place = Place::choose(self.dir.as_deref(), self.keep)?;
-        let prepared = self.prepare(&place);
-        let (folder, configs, turn) = match prepared {
-            Ok(prepared) => prepared,
-            Err(failure) => {
-                place.discard()?;
-                return Err(failure);
-            }
-        };
-        let ended = cluster::block_on(async {
-            let mut report = self.blank(&folder, &configs)?;
-            let stop = stop_on_signals()?;
+        cluster::block_on(async {
+            // From here on a signal ends it cleanly, whatever is there by then.
+            let (stop, by) = stop_on_signals()?;
+            let place = Place::choose(self.dir.as_deref(), self.keep)?;
+            let prepared = self.prepare(&place).and_then(|(folder, configs, turn)| {
+                let report = self.blank(&folder, &configs)?;
+                Ok((folder, configs, turn, report))
+            });
+            let (folder, configs, turn, mut report) = match prepared {
+                Ok(prepared) => prepared,
+                Err(failure) => {
+                    place.discard()?;
+                    return Err(failure);
+                }
+            };
             let done = self.perform(&folder, &configs, turn, stop, &mut report);
-            let done = done.await;
+            let done = done.await.map_err(|failure| match by.get() {
+                Some(by) => failure.by(by),
+                None => failure,
+            });
             report.ok = done.is_ok();
             report.failure = done.as_ref().err().map(ToString::to_string);
-            Ok((report, done))
-        });
-        let (done, told) = match ended {
-            Ok((report, done)) => (done, self.tell(&report, out)),
-            Err(failure) => (Err(failure), Ok(())),
-        };
-        leave(place, done).and(told)
+            let told = self.tell(&report, out);
+            leave(place, done).and(told)
+        })
     }
 
     fn prepare(&self, place: &Place) -> Result<(ClusterFolder, Vec<Config>, Turn), Failure> {
         let folder = cluster::folder_of(place.path())?;
-        let wanted = Wanted {
-            nodes: self.nodes,
-            groups: self.groups,
-            ports: self.base_port.map_or(Ports::AnyFree, Ports::Above),
-            archive: if self.no_archive {
-                Archive::Off
-            } else {
-                Archive::Beside
-            },
-            sets: self.config_set.clone(),
-        };
+        let wanted = Wanted::of(&self.options, Ports::AnyFree);
         let turn = Turn::take(&folder)?;
         let configs = cluster::prepare(&folder, &wanted)?;
         Ok((folder, configs, turn))
@@ -174,7 +154,9 @@ impl Demo {
         forget_last_statuses(folder, configs)?;
         let (nodes, groups) = (report.nodes, report.groups);
         note(&format!(
-            "demo: starting {nodes} nodes with {groups} groups in {}",
+            "demo: starting {} with {} in {}",
+            count(nodes, "node"),
+            count(groups, "group"),
             folder.root().display()
         ));
         let stopped = told(&mut stop, Stop::Finish);
@@ -193,10 +175,12 @@ impl Demo {
             .find_map(|one| cluster::ended(one, "during the demo"));
         report.rss_max_bytes = peak_memory(folder, configs);
         note("demo: stopping the nodes");
-        let stopped = stop_nodes(folder, up, stop).await;
-        report.final_accounting = Some(match accounting(folder, configs) {
-            Ok(()) => "exact".to_owned(),
-            Err(off) => off,
+        let stopped = stop_nodes(folder, up, stop.clone()).await;
+        let killed = matches!(&stopped, Err(failure) if failure.exit() == Exit::Interrupted);
+        report.final_accounting = Some(if killed {
+            "not taken, the nodes were ended at once".to_owned()
+        } else {
+            accounting(folder, configs).map_or_else(|off| off, |()| "exact".to_owned())
         });
         if let Some(died) = died {
             return Err(Failure::work(died));
@@ -204,6 +188,9 @@ impl Demo {
         // What was asked for comes before how it ended.
         worked.and(stopped)?;
         match report.final_accounting.as_deref() {
+            Some("exact") if *stop.borrow() >= Stop::Finish => Err(Failure::interrupted(
+                "stopped by Ctrl-C when all was verified and the nodes were stopping",
+            )),
             Some("exact") => Ok(()),
             Some(off) => Err(Failure::work(format!(
                 "the final accounting is off, {off}; see {}",
@@ -342,6 +329,7 @@ async fn stop_nodes(
     if let Some(stopped) = stopped {
         return stopped;
     }
+    note("demo: ending the nodes at once");
     for process in cluster::running(folder, &nodes)? {
         cluster::kill(&process).await?;
     }
@@ -382,20 +370,25 @@ async fn told(stop: &mut watch::Receiver<Stop>, least: Stop) {
 }
 
 /// The first Ctrl-C, or request to terminate, ends the demo cleanly; the second ends the nodes at
-/// once.
-fn stop_on_signals() -> Result<watch::Receiver<Stop>, Failure> {
+/// once. Also which it was.
+fn stop_on_signals() -> Result<(watch::Receiver<Stop>, Arc<OnceLock<&'static str>>), Failure> {
     let mut stops = Stops::new()?;
     let (tell, stop) = watch::channel(Stop::Go);
+    let by = Arc::new(OnceLock::new());
+    let first = Arc::clone(&by);
     tokio::spawn(async move {
         for next in [Stop::Finish, Stop::AtOnce] {
-            stops.next().await;
+            let name = stops.next().await;
             if next == Stop::Finish {
-                note("demo: stopping; Ctrl-C again ends the nodes at once");
+                first.get_or_init(|| name);
+                note(&format!(
+                    "demo: stopping on {name}; Ctrl-C now ends the nodes at once"
+                ));
             }
             tell.send_replace(next);
         }
         // More of them change nothing: what is left takes no longer than the kernel.
         std::future::pending::<()>().await;
     });
-    Ok(stop)
+    Ok((stop, by))
 }

@@ -85,6 +85,14 @@ impl Failure {
         Self::new(Exit::Interrupted, sentence)
     }
 
+    /// What a signal ended, said of the signal that it was.
+    pub(super) fn by(mut self, signal: &str) -> Self {
+        if self.exit == Exit::Interrupted {
+            self.sentence = self.sentence.replace("Ctrl-C", signal);
+        }
+        self
+    }
+
     /// The same where it is the work that it made fail.
     pub(super) fn into_work(mut self) -> Self {
         if self.exit == Exit::Unreachable {

@@ -19,12 +19,13 @@ use tokio::sync::watch;
 use self::progress::Display;
 use super::failure::Failure;
 use super::json::Target;
+use super::progress::note;
 use super::wall_clock;
 use crate::causes::with_causes;
 use crate::config::{Config, Policy};
 use crate::load::{
-    self, CallError, ClusterFacts, Endpoint, FactsError, Finished, Ledger, LedgerError, LoadError,
-    Operation, Plan, PlanError, RawPlan, Route, RunId, Stop,
+    self, Account, CallError, ClusterFacts, Endpoint, FactsError, Finished, Ledger, LedgerError,
+    LoadError, Operation, Plan, PlanError, RawPlan, Route, RunId, Stop,
 };
 
 /// What a run does where nothing is said. An operation may take longer than a node takes to give it
@@ -43,7 +44,8 @@ pub(super) struct Load {
     /// The cluster's folder: nodes are those of its node-N/config.toml, the ledger is kept in it
     #[arg(long, value_name = "DIR", group = "nodes")]
     dir: Option<PathBuf>,
-    /// The nodes' client addresses, without a folder and so without a ledger
+    /// The nodes' client addresses, without a folder and so without a ledger: the run has keys of its
+    /// own (free-counter:…, free-value:…), which `verify` knows nothing of
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', group = "nodes")]
     endpoints: Vec<Endpoint>,
     /// Writers, each with one request in flight
@@ -55,7 +57,7 @@ pub(super) struct Load {
     /// How many keys; by default one in each group
     #[arg(long, value_name = "K")]
     keys: Option<usize>,
-    /// Bytes of each value that is set
+    /// Bytes of each value that is set, 192512 at most: a command must fit in 192 KiB
     #[arg(long, value_name = "N", default_value_t = VALUE_BYTES_DEFAULT)]
     value_bytes: usize,
     /// What the writers do
@@ -163,7 +165,10 @@ impl Load {
         };
         let plan = self.plan(endpoints, &facts)?;
         let mut ledger = match &self.dir {
-            Some(dir) => Some(Ledger::open(dir).map_err(of_ledger)?),
+            Some(dir) => {
+                warn_of_cut_lines(dir)?;
+                Some(Ledger::open(dir).map_err(of_ledger)?)
+            }
             None => None,
         };
         let display = Display::new();
@@ -191,6 +196,10 @@ impl Load {
             window: self.window_seconds,
             route: if self.pin { Route::Pin } else { Route::Roam },
             patience: self.timeout_seconds,
+            account: match &self.dir {
+                Some(_) => Account::Ledger,
+                None => Account::None,
+            },
         };
         Plan::try_from(raw).map_err(|error: PlanError| {
             Failure::usage(format!(
@@ -244,6 +253,21 @@ pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     time.filter(|time| !time.is_zero())
         .ok_or_else(|| "it is a number of seconds above 0, for example 30 or 0.5".to_owned())
+}
+
+/// What an earlier run couldn't write to its end is said once more before its account is added to.
+fn warn_of_cut_lines(dir: &Path) -> Result<(), Failure> {
+    let cut = load::read_ledger(dir).map_err(of_ledger)?.cut;
+    if let Some(line) = cut.first() {
+        note(&format!(
+            "warning: line {line} of {} was cut off as it was written ({} such in all): what that run \
+             did is not accounted for, and `verify` will find counters above their account; this \
+             run's lines go after it",
+            dir.join("load-ledger").display(),
+            cut.len()
+        ));
+    }
+    Ok(())
 }
 
 fn run_id() -> RunId {

@@ -123,7 +123,9 @@ fn of_node(error: &NodeError) -> Failure {
     let text = with_causes(error);
     match error {
         NodeError::Setting(_) => Failure::usage(text),
-        NodeError::Failed { .. } | NodeError::FinalStatus { .. } => Failure::work(text),
+        NodeError::Failed { .. } | NodeError::DataGone { .. } | NodeError::FinalStatus { .. } => {
+            Failure::work(text)
+        }
         NodeError::Resolve { .. }
         | NodeError::Listen { .. }
         | NodeError::Folder { .. }
@@ -136,6 +138,7 @@ fn of_node(error: &NodeError) -> Failure {
         | NodeError::Store(_)
         | NodeError::Storage(_)
         | NodeError::Thread(_)
+        | NodeError::Archive(_)
         | NodeError::Start { .. } => Failure::unreachable(text),
     }
 }

@@ -58,6 +58,12 @@ impl Display {
     }
 }
 
+/// So many of a thing.
+pub(super) fn count(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
+
 /// Says something in between, on a line of its own.
 pub(super) fn note(text: &str) {
     // Names come from files; what is printed stays one line.

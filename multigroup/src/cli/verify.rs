@@ -19,15 +19,15 @@ use super::failure::Failure;
 use super::json::Target;
 use super::load::{configs_of, of_ledger};
 use super::progress::Display;
-use crate::archive::ArchiveUrl;
+use crate::archive::{ArchiveUrl, Whose};
 use crate::causes::with_causes;
 use crate::cluster::ClusterFolder;
 use crate::config::Config;
 use crate::keyspace::KeySpace;
 use crate::load::read_ledger;
 use crate::verify::{
-    Account, Report, RunningNode, StoppedNode, VerifyError, accounts, archive_positions,
-    archived_online, offline, online,
+    Account, Report, RunningNode, StoppedNode, VerifyError, accounts, archived_online, offline,
+    online, read_archive,
 };
 
 /// Between two notes of progress.
@@ -57,6 +57,10 @@ pub(super) struct Subject {
     accounts: Vec<Account>,
     /// Where the nodes publish, if they do.
     archive: Option<ArchiveUrl>,
+    /// Whose archive that is to be.
+    own: Whose,
+    /// Lines of the ledger that a crash cut off.
+    cut: Vec<usize>,
 }
 
 /// What was found, and whom nobody could ask.
@@ -65,11 +69,12 @@ pub(super) type Found = (Report, BTreeMap<u64, String>);
 impl Verify {
     pub(super) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         let subject = Subject::of(&self.dir)?;
-        let (report, unreachable) = if self.offline {
+        let (mut report, unreachable) = if self.offline {
             (subject.offline()?, BTreeMap::new())
         } else {
             cluster::block_on(subject.online())?
         };
+        report.ledger_lines_cut = subject.cut.len() as u64;
         if let Some(target) = &self.json {
             target.write(&report, out)?;
         }
@@ -106,14 +111,22 @@ impl Subject {
             )));
         }
         let archive = archive_of(first)?;
+        let own = Whose {
+            cluster: first.raw().cluster.clone(),
+            id: first.raw().cluster_id,
+            groups: space.groups(),
+        };
         let ledger = read_ledger(dir).map_err(of_ledger)?;
-        let accounts = accounts(&ledger, space);
+        let accounts = accounts(&ledger.entries, space);
+        let cut = ledger.cut;
         Ok(Self {
             folder,
             configs,
             space,
             accounts,
             archive,
+            own,
+            cut,
         })
     }
 
@@ -136,7 +149,7 @@ impl Subject {
         let asking = async {
             let mut answered = asking.await;
             if let Some(url) = &self.archive {
-                archived_online(url, &nodes, &mut answered).await;
+                archived_online(url, &self.own, &nodes, &mut answered).await;
             }
             answered
         };
@@ -194,7 +207,7 @@ impl Subject {
         );
         let (space, accounts) = (self.space, self.accounts.clone());
         let archive = match &self.archive {
-            Some(url) => Some(archive_positions(url).await),
+            Some(url) => Some(read_archive(url, &self.own).await),
             None => None,
         };
         let mut work = {
@@ -258,6 +271,14 @@ fn write_table(report: &Report, silent: usize, out: &mut dyn Write) -> std::io::
     writeln!(out, "replicas compared   {}{empty}", report.replicas)?;
     writeln!(out, "archive positions   {}", report.archive_positions)?;
     writeln!(out, "counters exact      {}", report.counters_exact)?;
+    if report.ledger_lines_cut > 0 {
+        writeln!(
+            out,
+            "ledger lines cut    {}: what they told of is unaccounted for, and counters may be above \
+             their account",
+            report.ledger_lines_cut
+        )?;
+    }
     writeln!(out, "mismatches          {}", report.mismatches)?;
     for mismatch in &report.first_mismatches {
         writeln!(out, "  {mismatch}")?;

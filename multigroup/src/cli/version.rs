@@ -13,6 +13,8 @@ struct Version {
     schema: &'static str,
     version: &'static str,
     profile: &'static str,
+    /// Of release builds from a checkout; others don't ask, since each commit would build them anew.
+    commit: &'static str,
     features: Vec<&'static str>,
     cfgs: Vec<&'static str>,
 }
@@ -26,6 +28,7 @@ pub(super) fn print(json: Option<&Target>, out: &mut dyn Write) -> Result<(), Fa
         schema: "multigroup.version/1",
         version: env!("CARGO_PKG_VERSION"),
         profile: env!("MULTIGROUP_PROFILE"),
+        commit: env!("MULTIGROUP_COMMIT"),
         features: listed(env!("MULTIGROUP_FEATURES")),
         cfgs: listed(env!("MULTIGROUP_CFGS")),
     };

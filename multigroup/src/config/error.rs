@@ -48,12 +48,12 @@ pub enum ConfigError {
         text: String,
     },
     /// A key that doesn't exist.
-    #[error("unknown key `{key}`; did you mean `{nearest}`?")]
+    #[error("unknown key `{key}`; {}", meant(.nearest.as_deref()))]
     UnknownKey {
         /// The key.
         key: String,
-        /// The existing one that is most like it.
-        nearest: String,
+        /// The existing one that is most like it, if one is.
+        nearest: Option<&'static str>,
     },
     /// Not of the form `KEY=VALUE`.
     #[error("`{text}` is not of the form KEY=VALUE")]
@@ -219,6 +219,16 @@ pub enum ConfigError {
         /// `groups`.
         groups: u32,
     },
+}
+
+fn meant(nearest: Option<&str>) -> String {
+    nearest.map_or_else(
+        || {
+            "the keys there are stand in the config.toml that `multigroup cluster up` writes"
+                .to_owned()
+        },
+        |nearest| format!("did you mean `{nearest}`?"),
+    )
 }
 
 fn list(nodes: &[u64]) -> String {

@@ -9,6 +9,7 @@ use super::raw::RawConfig;
 /// Every key there is, but for the nodes under `peers`. A test holds it against `RawConfig`.
 pub(super) const KEYS: &[&str] = &[
     "cluster",
+    "cluster_id",
     "node",
     "data_dir",
     "groups",
@@ -81,15 +82,18 @@ pub fn check_key(key: &str) -> Result<(), ConfigError> {
     }
     Err(ConfigError::UnknownKey {
         key: key.to_owned(),
-        nearest: nearest(key).to_owned(),
+        nearest: nearest(key),
     })
 }
 
-/// The key that takes the fewest changes to get to, its section given or not.
-fn nearest(key: &str) -> &'static str {
+/// The key that takes the fewest changes to get to, its section given or not; none if it takes more
+/// than a slip or two.
+fn nearest(key: &str) -> Option<&'static str> {
     let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
     let cost = |known: &&&str| distance(key, known).min(distance(&last(key), &last(known)) + 1);
-    KEYS.iter().min_by_key(cost).copied().unwrap_or_default()
+    let near = KEYS.iter().map(|known| (cost(&known), *known)).min()?;
+    let slips = 2.max(key.chars().count() / 5);
+    (near.0 <= slips).then_some(near.1)
 }
 
 /// Insertions, removals and replacements between two words.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::units::{ByteSize, Span};
+use crate::cluster_id::ClusterId;
 
 const fn millis(millis: u64) -> Span {
     Span(Duration::from_millis(millis))
@@ -38,6 +39,10 @@ macro_rules! sections {
 pub struct RawConfig {
     /// The cluster's name, part of every certificate.
     pub cluster: String,
+    /// Which cluster of that name it is, the same on every node: what its archive is told by. Drawn by
+    /// `cluster up`; absent: by the first node that begins the archive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_id: Option<ClusterId>,
     /// This node's number.
     pub node: u64,
     /// Where it keeps its state.

@@ -5,6 +5,7 @@ use super::*;
 /// The file of the contract, with its optional keys.
 const WHOLE: &str = r#"
 cluster = "dev"
+cluster_id = "0123456789abcdef0123456789abcdef"
 node = 1
 data_dir = "node-1/data"
 groups = 1500
@@ -146,9 +147,14 @@ fn an_unknown_key_is_answered_with_the_nearest() {
         };
         assert_eq!(k, key);
         if key != "commit-wait" {
-            assert_eq!(nearest, expected);
+            assert_eq!(nearest, Some(expected));
         }
     }
+    let far = RawConfig::from_toml("colour = 1").unwrap_err().to_string();
+    assert!(
+        far.contains("`colour`") && !far.contains("did you mean"),
+        "{far}"
+    );
 }
 
 #[test]

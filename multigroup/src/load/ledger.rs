@@ -3,8 +3,8 @@
 //!
 //! - G1: a run's lines are written in one piece at the end of the file, and are durable once
 //!   [`Ledger::append`] returns.
-//! - G2: a line that a crash cut off is never joined by the next run's; reading it is an error that
-//!   names it, since the operations that it told of are unaccounted for.
+//! - G2: a line that a crash cut off is never joined by the next run's, and is counted by whoever
+//!   reads it: the operations that it told of are unaccounted for.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -133,28 +133,42 @@ impl Ledger {
     }
 }
 
+/// What a ledger says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Accounts {
+    /// Its entries.
+    pub entries: Vec<LedgerEntry>,
+    /// The lines that a crash cut off, from 1: what they told of, and what would have followed them
+    /// in their run, is not accounted for.
+    pub cut: Vec<usize>,
+}
+
 /// Reads the ledger of a cluster's folder; none is an empty one.
 ///
 /// # Errors
 /// [`LedgerError`].
-pub fn read_ledger(dir: &Path) -> Result<Vec<LedgerEntry>, LedgerError> {
+pub fn read_ledger(dir: &Path) -> Result<Accounts, LedgerError> {
     let path = dir.join(NAME);
     let text = match std::fs::read(&path) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Accounts::default()),
         Err(source) => return Err(fault("read", &path)(source)),
     };
-    let lines = text.split(|&byte| byte == b'\n').enumerate();
-    let lines = lines.filter(|(_, line)| !line.is_empty());
-    lines
-        .map(|(at, line)| {
-            serde_json::from_slice(line).map_err(|source| LedgerError::Line {
-                path: path.clone(),
-                line: at + 1,
-                source,
-            })
-        })
-        .collect()
+    let mut read = Accounts::default();
+    for (line, text) in (1..).zip(text.split(|&byte| byte == b'\n')) {
+        if text.is_empty() {
+            continue;
+        }
+        match serde_json::from_slice(text) {
+            Ok(entry) => read.entries.push(entry),
+            Err(error) if error.is_eof() => read.cut.push(line),
+            Err(source) => {
+                let path = path.clone();
+                return Err(LedgerError::Line { path, line, source });
+            }
+        }
+    }
+    Ok(read)
 }
 
 fn fault(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> LedgerError + use<> {
@@ -188,7 +202,7 @@ mod tests {
     #[test]
     fn runs_add_their_lines_in_the_agreed_form() {
         let dir = TempDir::new().unwrap();
-        assert_eq!(read_ledger(dir.path()).unwrap(), []);
+        assert_eq!(read_ledger(dir.path()).unwrap(), Accounts::default());
         for (run, acked) in [("a", 12), ("b", 0)] {
             Ledger::open(dir.path())
                 .unwrap()
@@ -200,28 +214,26 @@ mod tests {
             r#"{"run":"a","op":"incr","key":"counter:{7}:0","acked":12,"unknown":1,"last":"12"}"#;
         assert_eq!(text.lines().next(), Some(first));
         assert_eq!(
-            read_ledger(dir.path()).unwrap(),
+            read_ledger(dir.path()).unwrap().entries,
             [entry("a", 12), entry("b", 0)]
         );
     }
 
     #[test]
-    fn a_line_cut_off_by_a_crash_is_named_and_spoils_no_other() {
+    fn a_line_cut_off_by_a_crash_is_counted_and_spoils_no_other() {
         let dir = TempDir::new().unwrap();
         let path = dir.path().join("load-ledger");
         fs::write(&path, r#"{"run":"a","op":"in"#).unwrap();
-        Ledger::open(dir.path())
-            .unwrap()
-            .append(&[entry("b", 2)])
-            .unwrap();
+        assert_eq!(read_ledger(dir.path()).unwrap().cut, [1]);
+        let mut ledger = Ledger::open(dir.path()).unwrap();
+        ledger.append(&[entry("b", 2)]).unwrap();
+        let read = read_ledger(dir.path()).unwrap();
+        assert_eq!((read.entries, read.cut), (vec![entry("b", 2)], vec![1]));
+        // Something else in it is no cut.
+        fs::write(&path, "{\"run\":7}\n").unwrap();
         let error = read_ledger(dir.path()).unwrap_err();
-        assert!(
-            matches!(error, LedgerError::Line { line: 1, .. }),
-            "{error}"
-        );
-        let text = fs::read_to_string(&path).unwrap();
-        let second: LedgerEntry = serde_json::from_str(text.lines().nth(1).unwrap()).unwrap();
-        assert_eq!(second, entry("b", 2));
+        let of_line = matches!(error, LedgerError::Line { line: 1, .. });
+        assert!(of_line, "{error}");
     }
 
     #[test]

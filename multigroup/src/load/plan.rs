@@ -7,8 +7,8 @@ use thiserror::Error;
 use super::client::Endpoint;
 use crate::keyspace::KeySpace;
 use crate::limits::{
-    LOAD_KEYS_MAX, LOAD_TIME_MAX, LOAD_VALUE_BYTES_MIN, LOAD_WINDOWS_MAX, LOAD_WRITERS_MAX,
-    VALUE_BYTES_MAX,
+    LOAD_KEYS_MAX, LOAD_TIME_MAX, LOAD_VALUE_BYTES_MAX, LOAD_VALUE_BYTES_MIN, LOAD_WINDOWS_MAX,
+    LOAD_WRITERS_MAX,
 };
 
 /// What the writers do.
@@ -64,6 +64,15 @@ pub enum Route {
     Pin,
 }
 
+/// Whether what a run writes is kept account of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Account {
+    /// In the ledger of the cluster's folder.
+    Ledger,
+    /// Nowhere: the run has keys of its own, so that no ledger's account of a key is put wrong.
+    None,
+}
+
 /// What was asked for.
 #[derive(Clone, Debug)]
 pub struct RawPlan {
@@ -87,6 +96,8 @@ pub struct RawPlan {
     pub route: Route,
     /// How long an operation may take, a new connection included.
     pub patience: Duration,
+    /// Whether what it writes is kept account of.
+    pub account: Account,
 }
 
 /// Why a run can't be done.
@@ -160,7 +171,7 @@ impl TryFrom<RawPlan> for Plan {
                 "the length of a value",
                 raw.value_bytes,
                 value_min,
-                VALUE_BYTES_MAX,
+                LOAD_VALUE_BYTES_MAX,
             ),
         ];
         for (what, got, min, max) in amounts {
@@ -235,9 +246,13 @@ impl Plan {
     }
 
     /// The names of the counters, or of the values: key i has a tag that maps it to group i modulo
-    /// the groups.
+    /// the groups. Keys that no ledger tells of have names of their own.
     pub(super) fn names(&self, kind: &str) -> Vec<String> {
         let tags = self.raw.space.tags();
+        let kind = match self.raw.account {
+            Account::Ledger => kind.to_owned(),
+            Account::None => format!("free-{kind}"),
+        };
         (0..self.keys)
             .map(|key| format!("{kind}:{{{}}}:{key}", tags[key % tags.len()]))
             .collect()
@@ -260,6 +275,20 @@ mod tests {
             window: None,
             route: Route::Roam,
             patience: Duration::from_secs(15),
+            account: Account::Ledger,
+        }
+    }
+
+    #[test]
+    fn what_no_ledger_tells_of_has_keys_of_its_own() {
+        let account = Account::None;
+        let free = Plan::try_from(RawPlan { account, ..raw() }).unwrap();
+        let kept = Plan::try_from(raw()).unwrap().names("counter");
+        let free = free.names("counter");
+        assert!(free.iter().all(|name| !kept.contains(name)));
+        for (at, name) in free.iter().enumerate() {
+            let group = raw().space.group_of(name.as_bytes());
+            assert_eq!(group.to_u64(), at as u64, "{name}");
         }
     }
 
@@ -334,10 +363,10 @@ mod tests {
             ),
             (
                 RawPlan {
-                    value_bytes: 2 << 20,
+                    value_bytes: 200_000,
                     ..raw()
                 },
-                "the length of a value",
+                "the length of a value is 200000, and must be from 0 to 192512",
             ),
             (
                 RawPlan {

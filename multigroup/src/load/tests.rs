@@ -211,6 +211,7 @@ fn raw(endpoints: Vec<Endpoint>, backend: &Backend) -> RawPlan {
         window: None,
         route: Route::Roam,
         patience: Duration::from_secs(10),
+        account: Account::Ledger,
     }
 }
 

@@ -12,14 +12,17 @@ use tracing::warn;
 use transport::Incarnation;
 
 use super::error::SettingError;
-use crate::archive::{ArchiveUrl, Gate, Identity, Publisher, PublisherSetup, Shared};
+use crate::archive::{
+    ArchiveError, ArchiveUrl, Claim, Gate, Publisher, PublisherSetup, Shared, Whose,
+};
+use crate::causes::with_causes;
 use crate::config::{Config, OnLag};
 
 /// The archive of a node, before its host runs.
 #[derive(Debug)]
 pub(super) struct Archiving {
     url: ArchiveUrl,
-    identity: Identity,
+    own: Whose,
     interval: Duration,
     closed: Admission,
     pub(super) shared: Arc<Shared>,
@@ -52,11 +55,43 @@ impl Archiving {
         };
         Ok(Some(Self {
             url,
-            identity: Identity::new(&raw.cluster, groups),
+            own: Whose {
+                cluster: raw.cluster.clone(),
+                id: raw.cluster_id,
+                groups,
+            },
             interval: archive.interval.0,
             closed,
             shared: Arc::new(Shared::new(groups, archive.max_lag_bytes.0)),
         }))
+    }
+
+    fn claim(&self, config: &Config, incarnation: Incarnation) -> Claim {
+        Claim {
+            url: self.url.clone(),
+            own: self.own.clone(),
+            node: config.node(),
+            incarnation: incarnation.to_bytes(),
+            data: config.data_dir().to_owned(),
+        }
+    }
+
+    /// Looks at the archive before anything is served: what someone must act upon ends the start. A
+    /// store that is down doesn't: writes are taken as long as they may lag.
+    pub(super) async fn check(
+        &self,
+        config: &Config,
+        incarnation: Incarnation,
+    ) -> Result<(), ArchiveError> {
+        match self.claim(config, incarnation).open().await {
+            Ok(_) => Ok(()),
+            Err(error) if error.wants_an_operator() => Err(error),
+            Err(error) => {
+                let error = with_causes(&error);
+                warn!(%error, "the archive can't be asked now; the node starts and tries again");
+                Ok(())
+            }
+        }
     }
 
     /// Begins to publish what the host's groups commit.
@@ -69,10 +104,7 @@ impl Archiving {
     ) -> ArchiveTasks {
         let (tell, told) = watch::channel(false);
         let publisher = Publisher::new(PublisherSetup {
-            url: self.url.clone(),
-            identity: self.identity.clone(),
-            node: config.node(),
-            incarnation: incarnation.to_bytes(),
+            claim: self.claim(config, incarnation),
             nodes: config.peers().keys().copied().collect(),
             interval: self.interval,
             groups: groups.to_vec(),

@@ -43,7 +43,8 @@ pub enum NodeError {
     },
     /// A file or folder can't be used.
     #[error(
-        "can't {doing} {}; check that it is where it should be and that this user may write there",
+        "can't {doing} {}; check that it is where it should be, that this user may write there and \
+         that its disk has room",
         .path.display()
     )]
     Folder {
@@ -82,8 +83,9 @@ pub enum NodeError {
     },
     /// The file that names the data folder's owner can't be read.
     #[error(
-        "{} does not say whose data this is; restore it, or start with an empty folder and enrol \
-         the node anew with `multigroup members readmit`", .path.display()
+        "{} does not say whose data this is; write it anew if you know (`cluster`, `node` and `groups`, \
+         as in the configuration), else leave the node stopped, the others go on as long as they are \
+         a majority (bringing it back, `members readmit`, isn't there yet)", .path.display()
     )]
     IdentityDamaged {
         /// The file.
@@ -119,8 +121,14 @@ pub enum NodeError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The folder of its log can't be used.
-    #[error("the data folder can't be used; check that this user may write there")]
+    #[error(
+        "the data folder can't be used; check that this user may write there and that its disk has \
+         room"
+    )]
     Storage(#[from] StorageError),
+    /// The archive can't be this node's.
+    #[error("nothing can be archived")]
+    Archive(#[from] crate::archive::ArchiveError),
     /// A thread can't be had.
     #[error("a thread can't be started; raise the limit of processes")]
     Thread(#[source] io::Error),
@@ -131,6 +139,17 @@ pub enum NodeError {
         data: PathBuf,
         /// Why not.
         source: Box<StartError>,
+    },
+    /// Its data folder was taken away while it ran.
+    #[error(
+        "{} is gone or is another's: what this node kept is not there any more, so it has ended; \
+         bring the folder back before it starts again, else leave it stopped, the others go on as \
+         long as they are a majority (bringing it back, `members readmit`, isn't there yet)",
+        .path.display()
+    )]
+    DataGone {
+        /// The file that is missed.
+        path: PathBuf,
     },
     /// It ran, and can't go on.
     #[error("node {node} has stopped by itself; correct the cause and start it again")]

@@ -13,6 +13,7 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,10 @@ use crate::cli::durable::{self, Readers};
 use crate::config::Config;
 
 const IDENTITY: &str = "identity.toml";
+
+/// How often a running node looks for its data folder: files that were unlinked take writes as
+/// before, so nothing else would tell.
+const DATA_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The folder of the cluster that a configuration belongs to; see the head of this file.
 ///
@@ -80,6 +85,30 @@ pub(super) fn claim_data(config: &Config) -> Result<(), NodeError> {
             durable::write(&path, text.as_bytes(), Readers::All).map_err(failed("write", &path))
         }
         Err(error) => Err(failed("read", &path)(error)),
+    }
+}
+
+/// Ends when the data folder isn't there any more, or another is in its place; gives the file that
+/// is missed. What can't be asked about just now is asked about again.
+pub(super) async fn gone(data: &Path) -> PathBuf {
+    use std::os::unix::fs::MetadataExt as _;
+    let path = data.join(IDENTITY);
+    let known = tokio::fs::metadata(data).await.ok();
+    let known = known.map(|folder| (folder.dev(), folder.ino()));
+    loop {
+        tokio::time::sleep(DATA_LOOK_INTERVAL).await;
+        let missing = match tokio::fs::metadata(&path).await {
+            Ok(_) => false,
+            Err(error) => matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ),
+        };
+        let now = tokio::fs::metadata(data).await.ok();
+        let other = now.is_some_and(|now| Some((now.dev(), now.ino())) != known);
+        if missing || other {
+            return path;
+        }
     }
 }
 
@@ -206,6 +235,19 @@ mod tests {
         let here = std::env::current_dir().unwrap();
         assert_eq!(of("node-3/config.toml", 3), here);
         assert_eq!(of("config.toml", 3), here);
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_was_taken_away_is_missed() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        fs::create_dir(&data).unwrap();
+        fs::write(data.join(IDENTITY), "").unwrap();
+        let (missed, ()) = tokio::join!(gone(&data), async {
+            tokio::task::yield_now().await;
+            fs::rename(&data, dir.path().join("aside")).unwrap();
+        });
+        assert_eq!(missed, data.join(IDENTITY));
     }
 
     #[test]

@@ -326,6 +326,13 @@ impl Dialog {
     fn client(&mut self, part: &Bytes, rest: &[Bytes]) -> Result<Reply, ClientError> {
         let is = |name: &str| part.eq_ignore_ascii_case(name.as_bytes());
         match rest {
+            [] if is("help") => Ok(help(&[
+                "CLIENT <subcommand>",
+                "ID: this session's number.",
+                "SETNAME <name>, GETNAME: its name.",
+                "SETINFO <attribute> <value>: taken, and not kept.",
+                "HELP: this.",
+            ])),
             [] if is("id") => Ok(Reply::Integer(i64::try_from(self.id.0).unwrap_or(i64::MAX))),
             [] if is("getname") && self.name.is_empty() => Ok(Reply::Nil),
             [] if is("getname") => Ok(Reply::Bulk(self.name.clone())),
@@ -351,9 +358,18 @@ impl Dialog {
     }
 }
 
+fn help(lines: &[&str]) -> Reply {
+    Reply::Array(lines.iter().map(|line| Reply::text(line)).collect())
+}
+
 /// `CONFIG GET` finds nothing: there are no settings of Redis here.
 fn config(part: &Bytes, rest: &[Bytes]) -> Result<Reply, ClientError> {
     match rest {
+        [] if part.eq_ignore_ascii_case(b"help") => Ok(help(&[
+            "CONFIG <subcommand>",
+            "GET <pattern> ...: finds nothing, there are no settings of Redis here.",
+            "HELP: this.",
+        ])),
         [_, ..] if part.eq_ignore_ascii_case(b"get") => Ok(Reply::Array(Vec::new())),
         [] if part.eq_ignore_ascii_case(b"get") => {
             Err(ClientError::WrongArity { command: "config" })
@@ -369,7 +385,16 @@ fn command_reply(rest: &[Bytes]) -> Result<Reply, ClientError> {
     let Some((part, names)) = rest.split_first() else {
         return Ok(catalogue::describe_all());
     };
-    if part.eq_ignore_ascii_case(b"docs") {
+    if part.eq_ignore_ascii_case(b"help") {
+        Ok(help(&[
+            "COMMAND [<subcommand>]",
+            "without one: all commands.",
+            "COUNT: how many there are.",
+            "INFO <name> ...: what these take.",
+            "DOCS: nothing.",
+            "HELP: this.",
+        ]))
+    } else if part.eq_ignore_ascii_case(b"docs") {
         Ok(Reply::Array(Vec::new()))
     } else if part.eq_ignore_ascii_case(b"count") {
         Ok(Reply::Integer(

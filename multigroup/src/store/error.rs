@@ -10,8 +10,9 @@ use thiserror::Error;
 
 use crate::command::DecodeError;
 
-const READMIT: &str =
-    "stop the node, remove the file and enrol the node anew with `members readmit`";
+const READMIT: &str = "this node's replicas can't be used any more: stop it and leave it stopped, the \
+                       others go on as long as they are a majority (bringing it back, `members readmit`, \
+                       isn't there yet)";
 
 /// A fault of the store.
 #[derive(Debug, Error)]

@@ -291,6 +291,13 @@ impl GroupDb {
         }
     }
 
+    /// Moves everything into the database and gives back the write-ahead log's space.
+    pub(super) fn truncate_wal(&mut self) -> Result<(), StoreError> {
+        self.connection
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+            .map_err(StoreError::sqlite(&self.path))
+    }
+
     fn run(&self, sql: &str) -> Result<(), StoreError> {
         let done = self
             .connection

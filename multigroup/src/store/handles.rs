@@ -23,7 +23,7 @@ use super::ops;
 use super::schema::{Applied, Owner};
 use crate::command::{Body, Outcome};
 use crate::keyspace::KeySpace;
-use crate::limits::{CHECKPOINT_BATCHES, OPEN_HANDLES_MAX};
+use crate::limits::{CHECKPOINT_BATCHES, OPEN_HANDLES_MAX, WAL_SETTLED_BYTES_MIN};
 
 /// Where the store is and how much of it may be open.
 #[derive(Clone, Debug)]
@@ -296,6 +296,25 @@ impl Store {
                 self.close_locked(group, &mut db);
             }
         }
+    }
+
+    /// The same, with what lies in large write-ahead logs moved into the databases and the space given
+    /// back, as long as `go_on` says so. It saves room; nothing depends on it.
+    pub fn close_settled(&self, go_on: &impl Fn() -> bool) {
+        for group in self.space.all() {
+            let wal = self.path_of(group).with_extension("db-wal");
+            let is_large = fs::metadata(wal).is_ok_and(|wal| wal.len() >= WAL_SETTLED_BYTES_MIN);
+            if !is_large {
+                continue;
+            }
+            if !go_on() {
+                break;
+            }
+            if let Err(error) = self.with(group, |db| db.truncate_wal()) {
+                tracing::warn!(%group, %error, "the write-ahead log stays as it is");
+            }
+        }
+        self.close_idle();
     }
 
     fn owner(&self, group: GroupId) -> Result<Owner, StoreError> {

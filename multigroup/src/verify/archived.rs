@@ -9,19 +9,48 @@ use transport::io::clock;
 
 use super::online::{Answered, PAUSE, RunningNode, Unreachable, settle};
 use super::report::{Mismatch, Report};
-use crate::archive::{ArchiveUrl, Position, positions};
+use crate::archive::{ArchiveError, ArchiveUrl, Position, Whose, check, positions};
 use crate::causes::with_causes;
 use crate::limits::VERIFY_SETTLE;
 
-/// The positions of an archive, or why it can't be read.
-pub type Positions = Result<BTreeMap<GroupId, Position>, String>;
+/// An archive of which every object was read.
+#[derive(Clone, Debug, Default)]
+pub struct ArchiveRead {
+    positions: BTreeMap<GroupId, Position>,
+    faults: u64,
+    first_faults: Vec<String>,
+}
 
-/// Reads the positions of an archive.
+/// What an archive has, or why it can't be read.
+pub type Archived = Result<ArchiveRead, String>;
+
+/// Reads a whole archive, which is to be this cluster's: a position counts only out of objects that
+/// were read to their last byte.
 ///
 /// # Errors
 /// Why it can't be read, in words.
-pub async fn archive_positions(url: &ArchiveUrl) -> Positions {
-    positions(url).await.map_err(|error| with_causes(&error))
+pub async fn read_archive(url: &ArchiveUrl, own: &Whose) -> Archived {
+    let checked = check(url, &mut |_, _| ()).await;
+    let checked = checked.map_err(|error| with_causes(&error))?;
+    let identity = checked.identity;
+    let archived = Whose {
+        cluster: identity.cluster,
+        // Which one it is, is said where both say it.
+        id: identity.cluster_id.and(own.id).and(identity.cluster_id),
+        groups: identity.groups,
+    };
+    let known = Whose {
+        id: own.id.and(archived.id),
+        ..own.clone()
+    };
+    if archived != known {
+        return Err(format!("{url} is that of {archived}, and this is {known}"));
+    }
+    Ok(ArchiveRead {
+        positions: checked.positions,
+        faults: checked.faults,
+        first_faults: checked.first_faults,
+    })
 }
 
 /// How a group's position stands to what was applied.
@@ -44,65 +73,100 @@ fn stand(positions: &BTreeMap<GroupId, Position>, group: GroupId, applied: u64) 
 
 fn mismatch(group: GroupId, what: String) -> Mismatch {
     Mismatch {
-        group: group.to_u64(),
+        group: Some(group.to_u64()),
         node: None,
         what,
     }
 }
 
-fn unreadable(report: &mut Report, groups: impl Iterator<Item = GroupId>, why: &str) {
-    report
-        .add_all(groups.map(|group| mismatch(group, format!("the archive can't be read: {why}"))));
+fn unreadable(report: &mut Report, why: &str) {
+    report.add(Mismatch {
+        group: None,
+        node: None,
+        what: format!("the archive can't be read: {why}"),
+    });
+}
+
+/// What is wrong with the archive itself.
+fn add_faults(archive: &ArchiveRead, report: &mut Report) {
+    let told = archive.first_faults.iter().map(|what| Mismatch {
+        group: None,
+        node: None,
+        what: format!("the archive is damaged: {what}"),
+    });
+    report.add_all(told);
+    report.mismatches += archive.faults - archive.first_faults.len() as u64;
+}
+
+fn others(
+    positions: &BTreeMap<GroupId, Position>,
+    applied: &BTreeMap<GroupId, u64>,
+) -> Vec<(GroupId, Stand)> {
+    let stands = applied.iter();
+    let stands = stands.map(|(group, index)| (*group, stand(positions, *group, *index)));
+    stands.filter(|(_, is)| *is != Stand::Exact).collect()
 }
 
 /// Adds the archive's positions to what running nodes answered: reads them again until each group
-/// is archived up to what it has applied, as publishing takes a moment.
-pub async fn archived_online(url: &ArchiveUrl, nodes: &[RunningNode], answered: &mut Answered) {
-    let unreachable = Unreachable::default();
+/// is archived up to what it has applied, as publishing takes a moment, and then every object.
+pub async fn archived_online(
+    url: &ArchiveUrl,
+    own: &Whose,
+    nodes: &[RunningNode],
+    answered: &mut Answered,
+) {
     let start = clock::now();
-    let applied = &mut answered.applied;
     loop {
-        let read = archive_positions(url).await;
         let late = clock::now().duration_since(start) >= VERIFY_SETTLE;
-        let positions = match read {
-            Ok(positions) => positions,
-            Err(why) if late => {
-                return unreadable(&mut answered.report, applied.keys().copied(), &why);
-            }
+        let left = match positions(url).await {
+            Ok(positions) => others(&positions, &answered.applied),
+            // What is damaged stays so.
+            Err(ArchiveError::Object { .. }) => Vec::new(),
+            Err(_) if late => Vec::new(),
             Err(_) => {
                 sleep(PAUSE).await;
                 continue;
             }
         };
-        let stands = applied.iter();
-        let stands = stands.map(|(group, index)| (*group, stand(&positions, *group, *index)));
-        let others: Vec<_> = stands.filter(|(_, is)| *is != Stand::Exact).collect();
-        if others.is_empty() || late {
-            let exact = applied.len() - others.len();
-            answered.report.archive_positions = exact as u64;
-            for (group, stand) in others {
-                let (Stand::Behind { archived } | Stand::Ahead { archived }) = stand else {
-                    continue;
-                };
-                let index = applied.get(&group).copied().unwrap_or_default();
-                let what = format!(
-                    "it is archived up to entry {archived}, and applied up to {index} after {} s",
-                    VERIFY_SETTLE.as_secs()
-                );
-                answered.report.add(mismatch(group, what));
-            }
-            return;
-        }
-        for (group, stand) in others {
-            // A new leader adds an entry of its own.
-            if matches!(stand, Stand::Ahead { .. }) {
-                let (readings, _) = settle(group, nodes, &unreachable).await;
-                if let Some(reading) = readings.first() {
-                    applied.insert(group, reading.applied);
-                }
+        if left.is_empty() || late {
+            let archive = match read_archive(url, own).await {
+                Ok(archive) => archive,
+                Err(why) => return unreadable(&mut answered.report, &why),
+            };
+            let others = others(&archive.positions, &answered.applied);
+            if others.is_empty() || late || archive.faults > 0 {
+                return judge(&archive, &others, answered);
             }
         }
+        resettle(&left, nodes, answered).await;
         sleep(PAUSE).await;
+    }
+}
+
+fn judge(archive: &ArchiveRead, others: &[(GroupId, Stand)], answered: &mut Answered) {
+    let exact = answered.applied.len() - others.len();
+    answered.report.archive_positions = exact as u64;
+    add_faults(archive, &mut answered.report);
+    for (group, stand) in others {
+        let (Stand::Behind { archived } | Stand::Ahead { archived }) = stand else {
+            continue;
+        };
+        let index = answered.applied.get(group).copied().unwrap_or_default();
+        let what = format!("it is archived up to entry {archived}, and applied up to {index}");
+        answered.report.add(mismatch(*group, what));
+    }
+}
+
+/// A new leader adds an entry of its own.
+async fn resettle(others: &[(GroupId, Stand)], nodes: &[RunningNode], answered: &mut Answered) {
+    let unreachable = Unreachable::default();
+    for (group, stand) in others {
+        if matches!(stand, Stand::Ahead { .. }) {
+            let (readings, _) = settle(*group, nodes, &unreachable).await;
+            if let Some(reading) = readings.first() {
+                answered.applied.insert(*group, reading.applied);
+            }
+        }
     }
 }
 
@@ -110,16 +174,17 @@ pub async fn archived_online(url: &ArchiveUrl, nodes: &[RunningNode], answered: 
 /// have: such a group is not counted, and nothing is wrong with it. One whose archive has more than
 /// any log lost something.
 pub(super) fn archived_offline(
-    positions: &Positions,
+    archive: &Archived,
     applied: &BTreeMap<GroupId, u64>,
     report: &mut Report,
 ) {
-    let positions = match positions {
-        Ok(positions) => positions,
-        Err(why) => return unreadable(report, applied.keys().copied(), why),
+    let archive = match archive {
+        Ok(archive) => archive,
+        Err(why) => return unreadable(report, why),
     };
+    add_faults(archive, report);
     for (group, index) in applied {
-        match stand(positions, *group, *index) {
+        match stand(&archive.positions, *group, *index) {
             Stand::Exact => report.archive_positions += 1,
             Stand::Behind { .. } => {}
             Stand::Ahead { archived } => report.add(mismatch(
@@ -147,11 +212,24 @@ mod tests {
             BTreeMap::from([(groups[0], at(7)), (groups[1], at(6)), (groups[2], at(8))]);
         let applied: BTreeMap<_, _> = groups.into_iter().map(|group| (group, 7)).collect();
         let mut report = Report::default();
-        archived_offline(&Ok(positions), &applied, &mut report);
+        let archive = ArchiveRead {
+            positions,
+            ..ArchiveRead::default()
+        };
+        archived_offline(&Ok(archive.clone()), &applied, &mut report);
         assert_eq!((report.archive_positions, report.mismatches), (1, 1));
-        assert_eq!(report.first_mismatches[0].group, 2);
+        assert_eq!(report.first_mismatches[0].group, Some(2));
+        let damaged = ArchiveRead {
+            faults: 12,
+            first_faults: vec!["object 1 of node 2 is damaged".to_owned()],
+            ..archive
+        };
+        let mut report = Report::default();
+        archived_offline(&Ok(damaged), &applied, &mut report);
+        assert_eq!((report.archive_positions, report.mismatches), (1, 13));
+        assert_eq!(report.first_mismatches[0].group, None);
         let mut report = Report::default();
         archived_offline(&Err("gone".to_owned()), &applied, &mut report);
-        assert_eq!((report.archive_positions, report.mismatches), (0, 4));
+        assert_eq!((report.archive_positions, report.mismatches), (0, 1));
     }
 }

@@ -57,7 +57,7 @@ pub(super) fn compare(group: u64, readings: &[Reading]) -> Vec<Mismatch> {
             format!("holds {rows} at index {}, the others {what}", one.applied)
         };
         Mismatch {
-            group,
+            group: Some(group),
             node: Some(one.node),
             what,
         }
@@ -92,7 +92,7 @@ mod tests {
 
     fn nodes(readings: &[Reading]) -> Vec<Option<u64>> {
         let found = compare(3, readings);
-        assert!(found.iter().all(|mismatch| mismatch.group == 3));
+        assert!(found.iter().all(|mismatch| mismatch.group == Some(3)));
         found.into_iter().map(|mismatch| mismatch.node).collect()
     }
 

@@ -76,7 +76,7 @@ impl Account {
 
     pub(super) fn mismatch(&self, node: Option<u64>, what: String) -> Mismatch {
         Mismatch {
-            group: self.group,
+            group: Some(self.group),
             node,
             what,
         }

@@ -16,7 +16,7 @@ use raft_host::id::GroupId;
 use raft_host::log::{LogReading, OpenError};
 use thiserror::Error;
 
-use super::archived::{Positions, archived_offline};
+use super::archived::{Archived, archived_offline};
 use super::compare::{Reading, compare, count};
 use super::ledger::Account;
 use super::replay::{Left, Winner, replay};
@@ -98,7 +98,7 @@ pub fn offline(
     stopped: &[StoppedNode],
     space: KeySpace,
     accounts: &[Account],
-    archive: Option<&Positions>,
+    archive: Option<&Archived>,
     done: &AtomicU64,
     stop: &AtomicBool,
 ) -> Result<Report, VerifyError> {
@@ -146,8 +146,8 @@ pub fn offline(
         report.counters_exact += result.counters_exact;
         report.add_all(result.mismatches);
     }
-    if let Some(positions) = archive {
-        archived_offline(positions, &applied, &mut report);
+    if let Some(archive) = archive {
+        archived_offline(archive, &applied, &mut report);
     }
     Ok(report)
 }
@@ -194,7 +194,7 @@ impl Work<'_> {
         let mut stores = Vec::new();
         for (at, node) in self.nodes.iter().enumerate() {
             let mismatch = |what| Mismatch {
-                group: number,
+                group: Some(number),
                 node: Some(node.node),
                 what,
             };

@@ -134,7 +134,7 @@ pub(super) async fn settle(
                 continue;
             }
             let mismatch = |what| Mismatch {
-                group: number,
+                group: Some(number),
                 node: Some(node.node),
                 what,
             };
@@ -168,7 +168,7 @@ fn unsettled(group: u64, readings: &[Reading]) -> Mismatch {
         .map(|reading| format!("{} on node {}", reading.applied, reading.node))
         .collect();
     Mismatch {
-        group,
+        group: Some(group),
         node: last.map(|reading| reading.node),
         what: format!(
             "did not settle within {} s: the applied index is {}",

@@ -100,6 +100,14 @@ fn check_applied(left: &Left<'_>, winner: Winner<'_>, applied: Applied) -> Resul
             own.last.0
         ));
     }
+    if index < own.compacted.0 {
+        return Err(format!(
+            "its database stands at entry {index}, and its own log has forgotten everything up to \
+             {}, so the node can't start: a part of the database is missing, as after its -wal file \
+             was removed, and only a snapshot could bring it up",
+            own.compacted.0
+        ));
+    }
     let last = winner.extent.last.0;
     if index > last {
         return Err(format!(

@@ -12,8 +12,8 @@ pub const VERIFY_SCHEMA: &str = "multigroup.verify/1";
 /// Something that isn't as it must be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Mismatch {
-    /// The group.
-    pub group: u64,
+    /// The group; none where it is the archive that is at fault.
+    pub group: Option<u64>,
     /// The node whose replica is at fault, where one alone is.
     pub node: Option<u64>,
     /// What is wrong.
@@ -22,10 +22,14 @@ pub struct Mismatch {
 
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.node {
-            Some(node) => write!(f, "group {}, node {node}: {}", self.group, self.what),
-            None => write!(f, "group {}: {}", self.group, self.what),
+        if let Some(group) = self.group {
+            write!(f, "group {group}")?;
+            if let Some(node) = self.node {
+                write!(f, ", node {node}")?;
+            }
+            f.write_str(": ")?;
         }
+        f.write_str(&self.what)
     }
 }
 
@@ -42,6 +46,8 @@ pub struct Report {
     pub archive_positions: u64,
     /// Counters whose value is what the account says.
     pub counters_exact: u64,
+    /// Lines of the load ledger that a crash cut off, whose operations nothing accounts for.
+    pub ledger_lines_cut: u64,
     /// Everything that isn't as it must be.
     pub mismatches: u64,
     /// The first of them.
@@ -56,6 +62,7 @@ impl Default for Report {
             replicas_empty: 0,
             archive_positions: 0,
             counters_exact: 0,
+            ledger_lines_cut: 0,
             mismatches: 0,
             first_mismatches: Vec::new(),
         }
@@ -85,7 +92,7 @@ mod tests {
     fn all_mismatches_are_counted_and_the_first_ten_told() {
         let mut report = Report::default();
         report.add_all((0..12).map(|group| Mismatch {
-            group,
+            group: Some(group),
             node: (group > 0).then_some(2),
             what: "rows".to_owned(),
         }));
@@ -97,6 +104,7 @@ mod tests {
             "replicas_empty",
             "archive_positions",
             "counters_exact",
+            "ledger_lines_cut",
             "mismatches",
             "first_mismatches",
         ];

@@ -271,6 +271,22 @@ fn what_the_winner_has_compacted_comes_from_the_replica_s_own_log() {
     let left = Left::of(&[compacted, Held::up_to(&LOG[..5], 2)]);
     assert_eq!(left.verify(4, 0).mismatches, 0);
 
+    // A database that lost a part which its own log has forgotten: its node can't start, whatever
+    // the others still have.
+    let cut = Held {
+        compacted: 5,
+        ..Held::up_to(&LOG, 6)
+    };
+    let cut = Held {
+        applied: &LOG[..2],
+        ..cut
+    };
+    let left = Left::of(&[Held::up_to(&LOG, 6), cut, Held::up_to(&LOG, 6)]);
+    let report = left.verify(4, 0);
+    let mismatch = only(&report);
+    assert_eq!(mismatch.node, Some(2));
+    assert!(mismatch.what.contains("can't start"), "{mismatch}");
+
     // A database that is gone, and no log that still has its beginning.
     let compacted = || Held {
         compacted: 5,
@@ -301,7 +317,11 @@ fn a_changed_row_is_named_by_its_node() {
     let report = left.verify(4, 0);
     assert_eq!(report.mismatches, 2, "{:?}", report.first_mismatches);
     for mismatch in &report.first_mismatches {
-        assert_eq!((mismatch.group, mismatch.node), (0, Some(3)), "{mismatch}");
+        assert_eq!(
+            (mismatch.group, mismatch.node),
+            (Some(0), Some(3)),
+            "{mismatch}"
+        );
     }
 }
 

@@ -104,8 +104,9 @@ pub enum OpenError {
     },
     /// What was durable is damaged. Nothing was changed.
     #[error(
-        "{file} is corrupt at byte {offset}: this node's replicas can't be trusted any more; \
-         start it with an empty folder and enrol it anew with `multigroup members readmit`"
+        "{file} is corrupt at byte {offset}: this node's replicas can't be trusted any more; leave it \
+         stopped, the others go on as long as they are a majority (bringing it back, `multigroup \
+         members readmit`, isn't there yet)"
     )]
     Corrupt {
         /// The file.

@@ -9,6 +9,7 @@ use super::*;
 use crate::archive::object::ObjectBuilder;
 use crate::archive::place::Created;
 use crate::archive::reader::Reader;
+use crate::cluster_id::ClusterId;
 
 const GROUP: GroupId = GroupId::new(1);
 
@@ -63,7 +64,7 @@ impl World {
     }
 
     async fn check(&self) -> Checked {
-        let identity = Identity::new("dev", 4);
+        let identity = Identity::new("dev", ClusterId::draw().unwrap(), 4);
         let mut seen = 0;
         let mut progress = |objects, _| seen = objects;
         let checked = check_place(self.place.clone(), identity, &mut progress).await;

@@ -69,7 +69,9 @@ fn tell(objects: u64, bytes: u64) {
 }
 
 fn write_table(out: &mut dyn Write, checked: &Checked) -> std::io::Result<()> {
-    writeln!(out, "cluster    {}", checked.identity.cluster)?;
+    let id = checked.identity.cluster_id;
+    let id = id.map_or_else(|| "without an id".to_owned(), |id| format!("id {id}"));
+    writeln!(out, "cluster    {}, {id}", checked.identity.cluster)?;
     writeln!(out, "objects    {}", checked.objects)?;
     writeln!(out, "bytes      {}", checked.bytes)?;
     writeln!(out, "segments   {}", checked.segments)?;
@@ -93,6 +95,7 @@ fn value(checked: &Checked) -> Value {
     json!({
         "schema": "multigroup.archive-verify/1",
         "cluster": checked.identity.cluster,
+        "cluster_id": checked.identity.cluster_id,
         "groups": checked.identity.groups,
         "objects": checked.objects,
         "bytes": checked.bytes,

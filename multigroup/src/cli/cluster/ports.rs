@@ -1,7 +1,11 @@
 //! The ports of a cluster on one machine: node N has three, counted from one base, and a cluster that
 //! may have any gets the first block that is free.
 
+use std::collections::BTreeMap;
 use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::sync::{Mutex, PoisonError};
 
 use crate::cli::failure::Failure;
 
@@ -38,6 +42,23 @@ impl Ports {
         }
     }
 
+    /// Holds them against other commands, as long as this one runs; others that are about to start
+    /// a cluster would find them free until its nodes listen. A free block is held when it is chosen.
+    pub(super) fn hold(self) -> Result<(), Failure> {
+        let base = match self {
+            Self::Default => BASE_PORT_DEFAULT,
+            Self::Above(base) => base,
+            Self::AnyFree => return Ok(()),
+        };
+        if hold(base) {
+            return Ok(());
+        }
+        Err(Failure::unreachable(format!(
+            "the ports above {base} are held by another multigroup command; wait for it or stop it, \
+             or choose another --base-port"
+        )))
+    }
+
     /// The one to count from for so many nodes.
     pub(super) fn base(self, nodes: u64) -> Result<u16, Failure> {
         match self {
@@ -65,8 +86,12 @@ pub(super) fn ports_of(base: u16, node: u64) -> Result<[u16; 3], Failure> {
 fn free_base(nodes: u64) -> Result<u16, Failure> {
     let mut base = BASE_PORT_DEFAULT;
     while base <= LAST_BASE_PORT {
-        if are_free(base, nodes)? {
-            return Ok(base);
+        // Held first: what is free before may be another's by then.
+        if hold(base) {
+            if are_free(base, nodes)? {
+                return Ok(base);
+            }
+            let_go(base);
         }
         base += BLOCK_PORTS;
     }
@@ -74,6 +99,30 @@ fn free_base(nodes: u64) -> Result<u16, Failure> {
         "no block of ports from {BASE_PORT_DEFAULT} to {LAST_BASE_PORT} is free for {nodes} nodes; \
          name one with --base-port, or stop what listens there"
     )))
+}
+
+/// The blocks that this process holds, each by a name that the kernel gives to one process at a time
+/// and takes back at its end; it leaves nothing in any folder.
+static HELD: Mutex<BTreeMap<u16, UnixListener>> = Mutex::new(BTreeMap::new());
+
+fn hold(base: u16) -> bool {
+    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    if held.contains_key(&base) {
+        return true;
+    }
+    let name = SocketAddr::from_abstract_name(format!("multigroup-ports-{base}"));
+    let bound = name.and_then(|name| UnixListener::bind_addr(&name));
+    let taken = matches!(&bound, Err(error) if error.kind() == std::io::ErrorKind::AddrInUse);
+    if let Ok(listener) = bound {
+        held.insert(base, listener);
+    }
+    // Where such names can't be had, the ports themselves are what is left to go by.
+    !taken
+}
+
+fn let_go(base: u16) {
+    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    held.remove(&base);
 }
 
 fn are_free(base: u16, nodes: u64) -> Result<bool, Failure> {
@@ -85,4 +134,25 @@ fn are_free(base: u16, nodes: u64) -> Result<bool, Failure> {
         }
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_that_another_process_holds_is_refused_by_name() {
+        // A base that no cluster has, held under the name that another process would have it by.
+        let base = 64_321;
+        let name = SocketAddr::from_abstract_name(format!("multigroup-ports-{base}")).unwrap();
+        let other = UnixListener::bind_addr(&name).unwrap();
+        let failure = Ports::Above(base).hold().unwrap_err();
+        assert!(failure.to_string().contains("64321"), "{failure}");
+        drop(other);
+        Ports::Above(base).hold().unwrap();
+        Ports::Above(base).hold().unwrap();
+        assert!(UnixListener::bind_addr(&name).is_err(), "it is held");
+        let_go(base);
+        UnixListener::bind_addr(&name).unwrap();
+    }
 }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use clap::Args;
 use raft_host::limits::GROUP_MEMBERS_MAX;
 use transport::id::{ClusterName, PeerId};
 
@@ -19,8 +20,10 @@ use crate::cli::durable::{self, Readers};
 use crate::cli::failure::Failure;
 use crate::cli::load::configs_of;
 use crate::cluster::ClusterFolder;
+use crate::cluster_id::ClusterId;
 use crate::config::{
     Config, ConfigSet, HostPort, RawArchive, RawConfig, RawHost, RawListen, RawTls,
+    parse_config_set,
 };
 use crate::limits::NODES_MAX;
 
@@ -28,6 +31,16 @@ use crate::limits::NODES_MAX;
 const NODES_DEFAULT: u64 = 3;
 const GROUPS_DEFAULT: u32 = 1500;
 const CLUSTER_DEFAULT: &str = "dev";
+
+/// What a configuration without an archive says of one.
+const ARCHIVE_COMMENT: &str = "
+# The archive is off. To turn it on before the cluster's first start, on every node alike:
+# [archive]
+# url = \"file:///srv/multigroup/archive\"  # a folder that all nodes reach, or s3://BUCKET/PREFIX
+# interval = \"1s\"
+# max_lag_bytes = \"256MiB\"
+# on_lag = \"delay\"                        # or \"refuse\"
+";
 
 /// Keys that each node has a value of its own of, or that an option is for.
 const NOT_FOR_ALL: [(&str, &str); 5] = [
@@ -46,6 +59,48 @@ pub(in crate::cli) struct Wanted {
     pub(in crate::cli) ports: Ports,
     pub(in crate::cli) archive: Archive,
     pub(in crate::cli) sets: Vec<ConfigSet>,
+}
+
+impl Wanted {
+    /// As the options say that `demo` and `cluster up` share.
+    pub(in crate::cli) fn of(options: &Options, otherwise: Ports) -> Self {
+        Self {
+            nodes: options.nodes,
+            groups: options.groups,
+            ports: options.base_port.map_or(otherwise, Ports::Above),
+            archive: if options.no_archive {
+                Archive::Off
+            } else {
+                Archive::Beside
+            },
+            sets: options.config_set.clone(),
+        }
+    }
+}
+
+/// What `demo` and `cluster up` can be told of a cluster.
+#[derive(Clone, Debug, Default, Args)]
+pub(in crate::cli) struct Options {
+    /// How many nodes; 3 in a new cluster
+    #[arg(long, value_name = "N")]
+    nodes: Option<u64>,
+    /// How many groups; 1500 in a new cluster
+    #[arg(long, value_name = "G")]
+    groups: Option<u32>,
+    /// Node N listens on this port and N (peers), 100 more (clients) and 200 more (admin); 7100 in a
+    /// new cluster, of a demo the next block that is free
+    #[arg(long, value_name = "P")]
+    base_port: Option<u16>,
+    /// Don't archive what is committed; a new cluster does, into DIR/archive
+    #[arg(long)]
+    no_archive: bool,
+    /// A key of every node's configuration, in a new cluster
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_set)]
+    config_set: Vec<ConfigSet>,
+}
+
+fn parse_set(text: &str) -> Result<ConfigSet, String> {
+    parse_config_set(text).map_err(|error| error.to_string())
 }
 
 /// Whether a new cluster gets an archive.
@@ -99,6 +154,7 @@ pub(in crate::cli) fn plan<'a>(
     wanted: &Wanted,
 ) -> Result<Prepared<'a>, Failure> {
     check_sets(&wanted.sets)?;
+    check_archive(wanted)?;
     let existing = existing(folder)?;
     let raws = match existing.values().next() {
         None => fresh(folder, wanted)?,
@@ -126,8 +182,28 @@ pub(in crate::cli) fn plan<'a>(
     })
 }
 
+/// An archive can't be turned off and told where to be.
+fn check_archive(wanted: &Wanted) -> Result<(), Failure> {
+    let mut sets = wanted.sets.iter();
+    let set = sets.find(|set| set.key().starts_with("archive."));
+    match set.filter(|_| wanted.archive == Archive::Off) {
+        None => Ok(()),
+        Some(set) => Err(Failure::usage(format!(
+            "--no-archive contradicts --config-set {}={}; leave one of them out",
+            set.key(),
+            set.value()
+        ))),
+    }
+}
+
 fn check_sets(sets: &[ConfigSet]) -> Result<(), Failure> {
-    for set in sets {
+    for (at, set) in sets.iter().enumerate() {
+        if sets[..at].iter().any(|other| other.key() == set.key()) {
+            return Err(Failure::usage(format!(
+                "--config-set {} is given twice; leave one of them out",
+                set.key()
+            )));
+        }
         let section = set.key().split('.').next().unwrap_or_default();
         let own = NOT_FOR_ALL.iter().find(|(key, _)| *key == section);
         if let Some((_, option)) = own {
@@ -183,6 +259,13 @@ fn check_alike(folder: &ClusterFolder, configs: &BTreeMap<u64, Config>) -> Resul
         if one.cluster != other.cluster {
             return Err(differ("cluster", &one.cluster, &other.cluster, *node));
         }
+        if one.cluster_id != other.cluster_id {
+            let id = |raw: &RawConfig| {
+                raw.cluster_id
+                    .map_or("missing".to_owned(), |id| id.to_string())
+            };
+            return Err(differ("cluster_id", &id(one), &id(other), *node));
+        }
         if one.groups != other.groups {
             return Err(differ("groups", &one.groups, &other.groups, *node));
         }
@@ -227,6 +310,15 @@ fn check_wanted(
         return Err(contradicts(&option, first.node(), "groups", &groups));
     }
     for (node, config) in existing {
+        let archive = config.raw().archive.as_ref();
+        if let Some(archive) = archive.filter(|_| wanted.archive == Archive::Off) {
+            return Err(contradicts(
+                "--no-archive",
+                *node,
+                "archive.url",
+                &archive.url,
+            ));
+        }
         if let Some(base) = wanted.ports.named() {
             let ports = ports_of(base, *node)?;
             let listen = [
@@ -293,10 +385,13 @@ fn fresh(folder: &ClusterFolder, wanted: &Wanted) -> Result<Vec<RawConfig>, Fail
     }
     let cluster = certs::cluster_of_ca(folder.root())?;
     let cluster = cluster.map_or_else(|| CLUSTER_DEFAULT.to_owned(), |name| name.to_string());
+    let cluster_id =
+        ClusterId::draw().map_err(|error| Failure::work(format!("{error}; try again")))?;
     (1..=nodes)
         .map(|node| {
             let mut raw = RawConfig {
                 cluster: cluster.clone(),
+                cluster_id: Some(cluster_id),
                 node,
                 data_dir: data_dir(node),
                 groups: wanted.groups.unwrap_or(GROUPS_DEFAULT),
@@ -432,7 +527,10 @@ fn write_config(folder: &ClusterFolder, config: &Config) -> Result<(), Failure> 
     let path = folder.config(config.node());
     let parent = durable::folder_of(&path);
     fs::create_dir_all(parent).map_err(|error| Failure::of_file("create", parent, &error))?;
-    let text = config.raw().to_toml();
+    let mut text = config.raw().to_toml();
+    if config.raw().archive.is_none() {
+        text.push_str(ARCHIVE_COMMENT);
+    }
     durable::write(&path, text.as_bytes(), Readers::All)
         .map_err(|error| Failure::of_file("write", &path, &error))
 }

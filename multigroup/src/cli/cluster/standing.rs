@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::admin::{AdminUrl, GroupCounts, Status, fetch};
+use crate::cli::progress::count;
 use crate::config::Config;
 
 /// How long a node may take to answer.
@@ -93,13 +94,25 @@ impl Standing {
 
     /// How far it is, in words.
     pub(super) fn message(&self) -> String {
+        let (nodes, groups) = (self.counts.len() as u64, self.groups);
         format!(
-            "{} of {} nodes are up, {} of {} groups have a leader",
+            "{} of {} up, {} of {} led",
             self.up(),
-            self.counts.len(),
+            count(nodes, "node"),
             self.led(),
-            self.groups
+            count(groups, "group")
         )
+    }
+
+    /// The same, and whom it waits for.
+    pub(super) fn awaited(&self) -> String {
+        let silent = self.counts.iter().filter(|(_, counts)| counts.is_none());
+        let silent: Vec<_> = silent.map(|(node, _)| format!("node {node}")).collect();
+        let message = self.message();
+        if silent.is_empty() {
+            return message;
+        }
+        format!("{message}; waiting for {}", silent.join(" and "))
     }
 
     pub(super) fn groups(&self) -> u64 {
@@ -135,6 +148,20 @@ mod tests {
             counts.leaderless = 1;
         }
         assert!(!unknown.is_led());
+    }
+
+    #[test]
+    fn those_that_are_awaited_are_named() {
+        let some = standing(150, &[Some(50), None, None]);
+        let said = some.awaited();
+        assert_eq!(
+            said,
+            "1 of 3 nodes up, 50 of 150 groups led; waiting for node 2 and node 3"
+        );
+        assert_eq!(
+            standing(1, &[Some(1)]).awaited(),
+            "1 of 1 node up, 1 of 1 group led"
+        );
     }
 
     #[test]

@@ -303,11 +303,49 @@ fn a_new_cluster_archives_beside_its_nodes_unless_told_otherwise() {
         ..wanted(3, 8, 9000, &[])
     };
     assert_eq!(url(&off), None);
-    let set = Wanted {
+}
+
+#[test]
+fn options_that_contradict_each_other_are_refused_by_name() {
+    let made = Made::new();
+    let off = |sets: &[&str]| Wanted {
         archive: Archive::Off,
-        ..wanted(3, 8, 9000, &sets)
+        ..wanted(3, 8, 9000, sets)
     };
-    assert!(url(&set).is_some());
+    let sentence = made.refused(&off(&["archive.url=file:///a"]));
+    assert!(
+        sentence.contains("--no-archive contradicts --config-set archive.url"),
+        "{sentence}"
+    );
+    let twice = ["log.sync=true", "raft.campaign_rate=9", "log.sync=false"];
+    let sentence = made.refused(&wanted(3, 8, 9000, &twice));
+    assert!(
+        sentence.contains("--config-set log.sync is given twice"),
+        "{sentence}"
+    );
+    made.up(&wanted(3, 8, 9000, &[]));
+    let sentence = made.refused(&off(&[]));
+    assert!(sentence.contains("--no-archive contradicts"), "{sentence}");
+    assert!(
+        sentence.contains("node-1/config.toml, where archive.url is file://"),
+        "{sentence}"
+    );
+    let without = Made::new();
+    without.up(&off(&[]));
+    without.up(&off(&[]));
+}
+
+#[test]
+fn a_new_cluster_has_an_id_of_its_own_on_every_node() {
+    let id = |made: &Made| {
+        let configs = made.up(&wanted(3, 8, 9000, &[]));
+        let ids: Vec<_> = configs.iter().map(|one| one.raw().cluster_id).collect();
+        assert!(ids[0].is_some() && ids.iter().all(|id| *id == ids[0]));
+        ids[0]
+    };
+    let (one, other) = (Made::new(), Made::new());
+    assert_ne!(id(&one), id(&other));
+    assert_eq!(id(&one), id(&one), "it stays");
 }
 
 #[test]

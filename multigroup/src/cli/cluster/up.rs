@@ -15,14 +15,14 @@ use super::launch::{
     LOOK_INTERVAL, check_ports, ended_early, kill, running, show_last_lines, start, stop,
 };
 use super::ports::Ports;
-use super::prepare::{self, Archive, Wanted};
+use super::prepare::{self, Options, Wanted};
 use super::standing::{Standing, ask};
 use super::turn::Turn;
 use super::{block_on, credentials, folder_of, of_cluster};
 use crate::cli::failure::Failure;
-use crate::cli::progress::{Display, note};
+use crate::cli::progress::{Display, count, note};
 use crate::cluster::{ClusterFolder, Found, Launched, find, scan};
-use crate::config::{Config, ConfigSet, parse_config_set};
+use crate::config::Config;
 
 /// How long a start may go on without any progress.
 const STANDSTILL_MAX: Duration = Duration::from_secs(60);
@@ -43,50 +43,25 @@ pub(super) struct Up {
     /// The cluster's folder
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// How many nodes; 3 in a new cluster
-    #[arg(long, value_name = "N")]
-    nodes: Option<u64>,
-    /// How many groups; 1500 in a new cluster
-    #[arg(long, value_name = "G")]
-    groups: Option<u32>,
-    /// Node N listens on this port and N (peers), 100 more (clients) and 200 more (admin); 7100 in
-    /// a new cluster
-    #[arg(long, value_name = "P")]
-    base_port: Option<u16>,
+    #[command(flatten)]
+    options: Options,
     /// Leave the nodes running and return
     #[arg(long)]
     detach: bool,
-    /// Don't archive what is committed; a new cluster does, into DIR/archive
-    #[arg(long)]
-    no_archive: bool,
-    /// A key of every node's configuration, in a new cluster
-    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_set)]
-    config_set: Vec<ConfigSet>,
-}
-
-pub(in crate::cli) fn parse_set(text: &str) -> Result<ConfigSet, String> {
-    parse_config_set(text).map_err(|error| error.to_string())
 }
 
 impl Up {
     pub(super) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         let folder = folder_of(&self.dir)?;
-        let wanted = Wanted {
-            nodes: self.nodes,
-            groups: self.groups,
-            ports: self.base_port.map_or(Ports::Default, Ports::Above),
-            archive: if self.no_archive {
-                Archive::Off
-            } else {
-                Archive::Beside
-            },
-            sets: self.config_set.clone(),
-        };
-        let turn = Turn::take(&folder)?;
-        let configs = prepare(&folder, &wanted)?;
+        let wanted = Wanted::of(&self.options, Ports::Default);
         block_on(async {
             let mut stops = Stops::new()?;
-            let up = start_all(&folder, &configs, turn, stops.next()).await?;
+            let turn = Turn::take(&folder)?;
+            let configs = prepare(&folder, &wanted)?;
+            let stopped = async {
+                stops.next().await;
+            };
+            let up = start_all(&folder, &configs, turn, stopped).await?;
             tell(&folder, &configs, &up, self.detach, out).map_err(Failure::of_stdout)?;
             if self.detach {
                 return Ok(());
@@ -104,10 +79,14 @@ pub(in crate::cli) fn prepare(
 ) -> Result<Vec<Config>, Failure> {
     let prepared = prepare::plan(folder, wanted)?;
     if prepared.is_new() {
+        wanted.ports.hold()?;
         prepared.configs().iter().try_for_each(check_ports)?;
     }
     prepared.make()
 }
+
+/// What people call the signal that they send most.
+const CTRL_C: &str = "Ctrl-C";
 
 /// What ends a command that stays: Ctrl-C, the request to terminate, or the terminal's end.
 pub(in crate::cli) struct Stops {
@@ -128,11 +107,12 @@ impl Stops {
         })
     }
 
-    pub(in crate::cli) async fn next(&mut self) {
+    /// Waits for one of them, and gives its name.
+    pub(in crate::cli) async fn next(&mut self) -> &'static str {
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            _ = self.hang_up.recv() => {}
+            _ = self.interrupt.recv() => CTRL_C,
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.hang_up.recv() => "the end of its terminal",
         }
     }
 }
@@ -249,7 +229,7 @@ async fn wait(
                 log_folder(launched)
             )));
         }
-        display.show(standing.led(), standing.groups(), &standing.message());
+        display.show(standing.led(), standing.groups(), &standing.awaited());
         sleep(LOOK_INTERVAL).await;
     }
 }
@@ -289,9 +269,9 @@ fn tell(
     let cluster = configs.first().map_or("", |config| &config.raw().cluster);
     writeln!(
         out,
-        "cluster {cluster}: {} nodes, {} groups, all led after {:.1} s ({})",
-        configs.len(),
-        up.standing.groups(),
+        "cluster {cluster}: {}, {}, all led after {:.1} s ({})",
+        count(configs.len() as u64, "node"),
+        count(up.standing.groups(), "group"),
         up.took.as_secs_f64(),
         up.standing.spread()
     )?;
@@ -323,23 +303,21 @@ async fn stay(
     stops: &mut Stops,
 ) -> Result<(), Failure> {
     let nodes: Vec<_> = launched.iter().map(|one| one.node).collect();
-    let alone = tokio::select! {
+    let by = tokio::select! {
         biased;
-        () = stops.next() => false,
+        by = stops.next() => by,
         ended = watch(folder, &nodes, &mut launched) => {
             ended?;
-            true
+            return Err(Failure::work(
+                "all nodes have ended; see above and their logs",
+            ));
         }
     };
-    if alone {
-        return Err(Failure::work(
-            "all nodes have ended; see above and their logs",
-        ));
-    }
     note("stopping the nodes; Ctrl-C again kills them");
     let stopped = tokio::select! {
         biased;
-        () = stops.next() => {
+        _ = stops.next() => {
+            note("killing the nodes");
             for process in running(folder, &nodes)? {
                 kill(&process).await?;
             }
@@ -348,7 +326,7 @@ async fn stay(
         stopped = async { stop(running(folder, &nodes)?).await } => stopped,
     };
     stopped?;
-    Err(Failure::interrupted("stopped by Ctrl-C"))
+    Err(Failure::interrupted(format!("stopped by {by}")))
 }
 
 /// Names each node that ends; returns when none has run for a moment.

@@ -76,13 +76,13 @@ fn a_good_run_prints_its_figures_and_keeps_its_ledger() {
     ] {
         assert!(ended.out.contains(part), "{}", ended.out);
     }
-    let ledger = read_ledger(cluster.folder.path()).unwrap();
+    let ledger = read_ledger(cluster.folder.path()).unwrap().entries;
     assert_eq!(ledger.len(), 6);
     for entry in &ledger {
         assert_eq!(cluster.backend.count(&entry.key), entry.acked, "{entry:?}");
     }
     assert_eq!(cluster.load(&[]).exit, Exit::Done);
-    let ledger = read_ledger(cluster.folder.path()).unwrap();
+    let ledger = read_ledger(cluster.folder.path()).unwrap().entries;
     assert_eq!(ledger.len(), 12, "a line for each key and run");
     assert_ne!(ledger[0].run, ledger[6].run);
 }
@@ -167,7 +167,7 @@ fn errors_in_the_run_fail_it_unless_they_are_allowed() {
     assert!(json["pooled"]["errors_total"].as_u64().unwrap() > 0);
     // Acknowledged ones and those that may have happened, over both runs.
     for key in 0..6 {
-        let ledger = read_ledger(cluster.folder.path()).unwrap();
+        let ledger = read_ledger(cluster.folder.path()).unwrap().entries;
         let lines: Vec<_> = ledger
             .iter()
             .filter(|e| e.key.ends_with(&format!(":{key}")))

@@ -20,7 +20,7 @@ fn a_mismatch_weighs_more_than_a_node_that_is_not_there() {
     let faulty = Report {
         mismatches: 1,
         first_mismatches: vec![Mismatch {
-            group: 7,
+            group: Some(7),
             node: Some(3),
             what: "holds 1 rows".to_owned(),
         }],
