@@ -316,7 +316,7 @@ fn the_rogue_writes_the_vectors_of_the_wire() {
         assert_eq!(length, bytes.len(), "{name}");
         assert_eq!(message.sealed(&key), bytes, "{name}");
     }
-    assert_eq!(messages.len(), 22);
+    assert_eq!(messages.len(), 25);
     let exporter = &vectors["exporter"];
     for (lane, of) in [1, 2]
         .into_iter()

@@ -8,6 +8,10 @@ use tests::world::{run_seed, run_seed_traced};
 /// The seeds of the gate.
 const SEEDS: std::ops::Range<u64> = 1..201;
 
+/// Seeds of the scripts (`tests/support/world/focus.rs`).
+const SCRIPTED: [std::ops::Range<u64>; 2] =
+    [1_000_000_001..1_000_000_006, 2_000_000_001..2_000_000_004];
+
 /// Seeds that found a fault, one a line, with what broke.
 const REGRESSIONS: &str = include_str!("regressions.txt");
 
@@ -54,7 +58,8 @@ fn wanted() -> Vec<u64> {
         let number = |text: &str| text.parse::<u64>().expect("SIM_SEEDS is a..b");
         return (number(first)..number(end)).collect();
     }
-    SEEDS.chain(regressions()).collect()
+    let scripted = SCRIPTED.into_iter().flatten();
+    SEEDS.chain(scripted).chain(regressions()).collect()
 }
 
 fn regressions() -> impl Iterator<Item = u64> {

@@ -23,7 +23,7 @@ use transport::proto::inbound::{Accepted, InboundEvent, InboundSession};
 use transport::proto::outbound::{LaneTimeouts, OutboundEvent, OutboundLane};
 use transport::receipt::Item;
 use transport::{
-    Boot, Incarnation, Lane, NodeIdentity, PeerId, PeerMisbehaved, Receipt, SessionEnd,
+    Boot, Incarnation, Lane, LifeId, NodeIdentity, PeerId, PeerMisbehaved, Receipt, SessionEnd,
 };
 
 /// A fuzz target's body: the time, and the bytes.
@@ -520,6 +520,7 @@ fn claims(lane: Lane, from: u32, to: u32) -> Claims {
         to: peer(to),
         incarnation: Incarnation::new([7; 16]),
         boot: Boot::new(1),
+        life: LifeId::from_random(7),
         sync_number: 0,
         limits: PeerLimits {
             window_frames: 16,

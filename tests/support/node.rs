@@ -13,8 +13,8 @@ use transport::config::RawTuning;
 use transport::io::{Event, Status, clock};
 use transport::proto::authority::Contact;
 use transport::{
-    Answer, Boot, Config, Credentials, Fingerprint, Frame, Inbound, Incarnation, Lane, PeerId,
-    Receipt, ReplySlot, SendOptions, Transport, Verified,
+    Answer, Boot, Config, Credentials, Fingerprint, Frame, Inbound, Incarnation, Lane, LifeId,
+    PeerId, Receipt, ReplySlot, SendOptions, Transport, Verified,
 };
 
 use crate::certs::{Fleet, node};
@@ -110,6 +110,7 @@ impl TestNode {
             identity,
             incarnation: Incarnation::new([number; 16]),
             boot: Boot::new(options.boot),
+            life: LifeId::draw(),
             listen: options.listen.unwrap_or_else(|| ([127, 0, 0, 1], 0).into()),
             peers: peers
                 .map(|(&peer, address)| (node(peer), address.to_string()))

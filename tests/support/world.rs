@@ -10,11 +10,13 @@
 //!   map's order.
 //! - V2: every choice is drawn from the seed.
 
+mod carrying;
 pub mod clients;
 pub mod clock;
 pub mod dice;
 pub mod disk;
 pub mod events;
+pub mod focus;
 mod hosting;
 pub mod links;
 pub mod machine;
@@ -38,6 +40,7 @@ use self::clock::{MS, Nanos, NodeClock};
 use self::dice::Dice;
 use self::disk::Disk;
 use self::events::{Event, Events};
+use self::focus::{Focus, Script};
 use self::network::Network;
 use self::node::{Node, Started};
 use self::shape::Shape;
@@ -83,6 +86,8 @@ pub struct World {
     trace: Trace,
     network: Network,
     disks: Vec<Disk>,
+    /// What is done in the place of chance.
+    script: Option<Script>,
     nodes: Vec<Option<Box<Node>>>,
     clocks: Vec<NodeClock>,
     /// Until when a process is stopped.
@@ -123,7 +128,11 @@ impl World {
     #[must_use]
     pub fn new(seed: u64, trace: Trace) -> Self {
         let mut dice = Dice::new(seed);
-        let shape = Shape::draw(&mut dice);
+        let mut shape = Shape::draw(&mut dice);
+        let focus = Focus::of(seed);
+        if let Some(focus) = focus {
+            focus.bend(&mut shape, &mut dice);
+        }
         let nodes = shape.nodes;
         let clocks = (0..nodes).map(|node| NodeClock::new(dice.below(1000) * MS + node as u64));
         let clocks: Vec<_> = clocks.collect();
@@ -132,6 +141,7 @@ impl World {
         let network = Network::new(dice.fork());
         let mut world = Self {
             seed,
+            script: focus.map(Focus::script),
             now: 0,
             events: Events::default(),
             trace,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::budget::{Amount, BudgetLimits};
-use crate::id::{Boot, Incarnation, Lane, NodeIdentity, PeerId};
+use crate::id::{Boot, Incarnation, Lane, LifeId, NodeIdentity, PeerId};
 use crate::limits::{
     BULK_BODY_BYTES_MAX, BULK_STALL, BULK_WINDOW_BYTES_DEFAULT, CONTROL_WINDOW_FRAMES_DEFAULT,
     CONTROL_WINDOW_FRAMES_MAX, DIALBACK_TIMEOUT_DEFAULT, FRAME_ITEMS_MAX, HANDSHAKE_TIMEOUT,
@@ -266,13 +266,15 @@ pub struct Config {
     pub incarnation: Incarnation,
     /// How often that has been started.
     pub boot: Boot,
+    /// Which life that start begins: [`Config::new`] draws it.
+    pub life: LifeId,
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
     /// The other nodes, each with its `HOST:PORT`. Addresses come from here, never from frames.
     pub peers: BTreeMap<PeerId, String>,
     /// The cluster settings that must be equal everywhere.
     pub fingerprint: Fingerprint,
-    /// The number of the last completed sync of this node's log, for the first hellos.
+    /// The number of the last completed sync of this node's log as it was opened; all hellos say it.
     pub sync_number: u64,
     /// Which directory a peer may come with.
     pub contact: Contact,
@@ -297,6 +299,7 @@ impl Config {
             identity,
             incarnation,
             boot,
+            life: LifeId::draw(),
             listen,
             peers,
             fingerprint,

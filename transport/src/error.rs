@@ -254,6 +254,8 @@ close_codes! {
     ControlEnded = 15, "the control lane of the link ended";
     /// [`SessionEnd::SequenceExhausted`].
     SequenceExhausted = 16, "sequence numbers of the session ran out";
+    /// [`PeerIncompatible::OtherLife`].
+    OtherLife = 17, "another life: it has seen this boot of this node in another life";
 }
 
 impl SessionEnd {

@@ -2,7 +2,8 @@
 //! Each is a type of its own, so that none can stand in for another across a module edge.
 
 use std::fmt;
-use std::num::NonZeroU32;
+use std::hash::{BuildHasher, RandomState};
+use std::num::{NonZeroU32, NonZeroU64};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -253,6 +254,49 @@ impl Boot {
 impl fmt::Display for Boot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// One life of a node: a number drawn at random at each start of its process, never 0. Of two lives
+/// under one incarnation and boot, one runs on a copied or restored data directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LifeId(NonZeroU64);
+
+impl LifeId {
+    /// The life with this number, or `None` for 0, which names none.
+    #[must_use]
+    pub const fn new(number: u64) -> Option<Self> {
+        match NonZeroU64::new(number) {
+            Some(number) => Some(Self(number)),
+            None => None,
+        }
+    }
+
+    /// The life with these random bits; of the one pattern that names none, another.
+    #[must_use]
+    pub const fn from_random(bits: u64) -> Self {
+        match NonZeroU64::new(bits) {
+            Some(number) => Self(number),
+            None => Self(NonZeroU64::MAX),
+        }
+    }
+
+    /// A new life, from the randomness that the process was given.
+    #[must_use]
+    pub fn draw() -> Self {
+        Self::from_random(RandomState::new().hash_one(std::process::id()))
+    }
+
+    /// The bare number, for codecs.
+    #[must_use]
+    pub const fn to_u64(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl fmt::Display for LifeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
     }
 }
 

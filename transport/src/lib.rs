@@ -50,7 +50,7 @@ pub use error::{
     AuthorityEnded, CloseCode, IdentityFault, PeerIncompatible, PeerMisbehaved, PeerNotice,
     RefusalReason, ReserveRefused, Scope, SendRefused, SessionEnd, TimedOut, TlsFault, Unit,
 };
-pub use id::{Boot, ClusterName, Incarnation, Label, Lane, NodeIdentity, PeerId};
+pub use id::{Boot, ClusterName, Incarnation, Label, Lane, LifeId, NodeIdentity, PeerId};
 #[cfg(feature = "io")]
 pub use io::credentials::{Credentials, TlsFiles};
 #[cfg(feature = "io")]

@@ -16,15 +16,18 @@ use std::time::{Duration, Instant};
 use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::{Value, json};
 use transport::budget::{Amount, Budget, BudgetLimits};
-use transport::id::{Boot, Incarnation, Label, Lane, NodeIdentity, PeerId, Sequence, SessionId};
+use transport::id::{
+    Boot, Incarnation, Label, Lane, LifeId, NodeIdentity, PeerId, Sequence, SessionId,
+};
 use transport::proto::authority::Authority;
+use transport::proto::confirm::{Confirm, Held};
 use transport::proto::fifo::{Stamper, TagKey};
 use transport::proto::frame::{Answer, Header, Kind, frame_word, put_item};
 use transport::proto::hello::{
     Claims, Fingerprint, KEY_LABELS, KeyContext, PROTOCOL_VERSIONS, PeerLimits, SessionKeys,
 };
 use transport::proto::inbound::{Accepted, InboundSession};
-use transport::proto::outbound::{LaneTimeouts, OutboundLane};
+use transport::proto::outbound::{LaneTimeouts, OutboundEvent, OutboundLane};
 use transport::receipt::{Item, Outcome};
 use transport::{RefusalReason, SessionEnd};
 
@@ -88,6 +91,7 @@ fn claims(from: u32, to: u32, lane: Lane) -> Claims {
         to: peer(to),
         incarnation: Incarnation::new([u8::try_from(from).unwrap(); 16]),
         boot: Boot::new(u64::from(from) + 2),
+        life: LifeId::from_random(0x0a0b_0c0d_0000_0000 + u64::from(from)),
         sync_number: 1000 + u64::from(from),
         limits: PeerLimits {
             window_frames: 16,
@@ -125,6 +129,7 @@ fn says_claims(claims: &Claims) -> Value {
         "to": claims.to.to_u32(),
         "incarnation": claims.incarnation.to_string(),
         "boot": claims.boot.to_u64(),
+        "life": claims.life.to_string(),
         "sync_number": claims.sync_number,
         "window_frames": claims.limits.window_frames,
         "frame_items": claims.limits.frame_items,
@@ -292,6 +297,29 @@ impl Link {
         assert_eq!(ended, outcomes, "{name}");
     }
 
+    /// The acceptor says what it holds to the dialler and how far its log is synced.
+    fn confirm(&mut self, name: &str, confirm: Confirm) {
+        self.acceptor.confirm(confirm);
+        let bytes = self.acceptor.poll_transmit().unwrap().unwrap();
+        let session = |held: Option<SessionId>| held.map(|it| it.to_string());
+        self.note(
+            &format!("confirm, {name}"),
+            "reply",
+            &bytes,
+            json!({
+                "sync_number": confirm.sync_number,
+                "control": session(confirm.held.control),
+                "bulk": session(confirm.held.bulk),
+            }),
+        );
+        self.dialler.handle_bytes(self.now, &bytes);
+        let said = self.dialler.step(self.now, &mut self.dialler_judge);
+        let Ok(Some(OutboundEvent::Confirmed(said))) = said else {
+            panic!("{name}: a confirm was read as {said:?}")
+        };
+        assert_eq!(said, confirm);
+    }
+
     /// Both sides end the session; each close is the last of its direction.
     fn part(&mut self) {
         let notice = SessionEnd::ShutDown.notice().unwrap();
@@ -350,8 +378,42 @@ fn session(lane: Lane) -> Vec<Value> {
         Answer::Refused(RefusalReason::Busy),
         &[Outcome::Refused(RefusalReason::Busy)],
     );
+    if lane == Lane::Control {
+        confirms(&mut link);
+    }
     link.part();
     link.messages
+}
+
+/// What the acceptor of a control session tells beside its replies.
+fn confirms(link: &mut Link) {
+    link.confirm(
+        "control alone",
+        Confirm {
+            held: Held {
+                control: Some(SessionId::new(0x1112_1314_1516_1718)),
+                bulk: None,
+            },
+            sync_number: 1003,
+        },
+    );
+    link.confirm(
+        "both lanes",
+        Confirm {
+            held: Held {
+                control: Some(SessionId::new(0x1112_1314_1516_1718)),
+                bulk: Some(SessionId::new(0x2122_2324_2526_2728)),
+            },
+            sync_number: 1004,
+        },
+    );
+    link.confirm(
+        "nothing held",
+        Confirm {
+            held: Held::default(),
+            sync_number: 1004,
+        },
+    );
 }
 
 /// A dialler that wants another node is refused, under the hello's key.

@@ -124,6 +124,20 @@ impl Links {
         });
     }
 
+    /// The question on this session of ours came to nothing: too late, on a stopped node or a slow
+    /// link. While the session stands it is asked again, or the link would stay down with it up.
+    pub(super) fn on_life_unanswered(&self, peer: NodeId, session: SessionId) {
+        let outbox = {
+            let peers = lock(&self.peers);
+            let link = peers.get(&peer);
+            let stands = link.filter(|link| link.outbound == Some(session));
+            stands.and_then(|link| link.outbox.clone())
+        };
+        if let Some(outbox) = outbox {
+            outbox.ask_life(session);
+        }
+    }
+
     /// The peer says which life it is in, on a session of its own.
     pub(super) fn on_life(&self, peer: NodeId, life: Life) {
         self.check_shards(peer, life);
@@ -310,6 +324,25 @@ mod tests {
 
     fn is_up(links: &Links, peer: NodeId) -> bool {
         lock(&links.peers)[&peer].up.is_some()
+    }
+
+    /// A question that ran out of time, on a node that had been stopped for longer than an election
+    /// timeout, was asked no more: the link stayed down for as long as its session stood.
+    #[test]
+    fn a_question_that_came_to_nothing_is_asked_again_on_the_session_that_stands() {
+        let (links, peer) = links();
+        let (own, links) = (links.own, Arc::new(links));
+        let limit = std::time::Duration::from_secs(1);
+        let outbox = ControlOutbox::new(peer, own, limit, &[], Arc::clone(&links));
+        let outbox = Arc::new(outbox);
+        links.add_peer(peer, Arc::clone(&outbox));
+        let session = SessionId::new;
+        links.on_event(&up(Direction::Outbound, 2, 5));
+        assert_eq!(outbox.take_ask(), Some(session(2)));
+        links.on_life_unanswered(peer, session(1));
+        assert_eq!(outbox.take_ask(), None, "that session is gone");
+        links.on_life_unanswered(peer, session(2));
+        assert_eq!(outbox.take_ask(), Some(session(2)));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use transport::io::clock;
 use transport::proto::authority::Contact;
-use transport::{Credentials, Transport};
+use transport::{Credentials, LifeId, Transport};
 
 use super::apply::{ApplyPool, GroupApply};
 use super::failure::{Failing, HostFailure};
@@ -192,6 +192,7 @@ impl Host {
             shards: host.config.shards(),
         };
         let waiting = host.start_shards(opened, life, &nodes, &inboxes)?;
+        links.life = LifeId::from_random(life.boot.to_u64());
         links.sync_number = host.health.health().sync_number;
         host.connect(waiting, links, credentials, life, &inboxes)
             .await?;

@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use transport::id::SessionId;
-use transport::{ControlSource, FrameSpace, Label, Outcome, PushRefused, Receipt, Waiting};
+use transport::{
+    ControlSource, FrameSpace, Label, Outcome, PushRefused, Receipt, RefusalReason, Waiting,
+};
 
 use super::inbox::{Inbox, Note, lock};
 use super::life::Life;
@@ -84,6 +86,12 @@ impl ControlOutbox {
         self.nudge();
     }
 
+    /// The session on which it is to be asked, which it is from here on.
+    #[cfg(test)]
+    pub(super) fn take_ask(&self) -> Option<SessionId> {
+        lock(&self.ask).take()
+    }
+
     /// Whether this shard's place is free. If it isn't, the shard is told when it is.
     pub(super) fn is_free(&self, shard: usize) -> bool {
         let Some((_, place)) = self.shards.get(shard) else {
@@ -128,10 +136,12 @@ impl ControlOutbox {
         };
         let (links, peer) = (Arc::clone(&self.links), self.peer);
         watch(receipt, move |outcome| {
-            if let Outcome::Replied(answer) = outcome
-                && let Some(life) = Life::decode(&answer)
-            {
-                links.on_life_answer(peer, session, life);
+            if let Outcome::Replied(answer) = &outcome {
+                if let Some(life) = Life::decode(answer) {
+                    links.on_life_answer(peer, session, life);
+                }
+            } else if outcome != Outcome::Refused(RefusalReason::NotUnderstood) {
+                links.on_life_unanswered(peer, session);
             }
         });
         true

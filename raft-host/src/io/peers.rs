@@ -1,14 +1,15 @@
 //! What a node has seen of its peers, kept over restarts: the incarnation that each first came with,
-//! the newest boot and the highest sync number (T2, safety 21). A peer whose directory was wiped or put
-//! back is refused by it, also by a node that was down meanwhile.
+//! the newest boot with its life and the highest sync number (T2, safety 21). A peer whose directory
+//! was wiped, copied or put back is refused by it, also by a node that was down meanwhile.
 //!
 //! The first contact counts until membership keeps the record of nodes; then this becomes its cache.
 //! Left to others: judging hellos (the transport), where the folder is (`storage`).
 //!
-//! `peers` holds `MRAFTPEE`, the number of records in two bytes, for each the node in four, its
-//! incarnation in 16, and in eight each its boot, the highest sync number and that of the boot's first
-//! hello, and a CRC-32 of all that; numbers are
-//! little-endian. It is replaced whole, like `node`.
+//! `peers` holds `MRAFTPE2`, the number of records in two bytes, for each the node in four, its
+//! incarnation in 16, and in eight each its boot, the highest sync number and the boot's life, 0 where
+//! it isn't known, and a CRC-32 of all that; numbers are little-endian. It is replaced whole, like
+//! `node`. A file of the form before, `MRAFTPEE`, is read and has no lives: it held another number in
+//! their place.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -19,14 +20,16 @@ use std::sync::Weak;
 use tokio::task::spawn_blocking;
 use transport::io::clock;
 use transport::proto::authority::NodeRecord;
-use transport::{Boot, Incarnation, PeerId, Transport};
+use transport::{Boot, Incarnation, LifeId, PeerId, Transport};
 
 use super::storage::StorageError;
 use crate::limits::PEERS_STORE_INTERVAL;
 
 const PEERS: &str = "peers";
 const PEERS_NEW: &str = "peers.new";
-const MAGIC: &[u8; 8] = b"MRAFTPEE";
+const MAGIC: &[u8; 8] = b"MRAFTPE2";
+/// Of the form without lives.
+const MAGIC_1: &[u8; 8] = b"MRAFTPEE";
 const RECORD_BYTES: usize = 44;
 
 /// What is on record, by peer.
@@ -41,7 +44,7 @@ fn encode(records: &Records) -> Vec<u8> {
         out.extend(record.incarnation.to_bytes());
         out.extend(record.boot.to_u64().to_le_bytes());
         out.extend(record.sync_number.to_le_bytes());
-        out.extend(record.boot_sync_number.to_le_bytes());
+        out.extend(record.life.map_or(0, LifeId::to_u64).to_le_bytes());
     }
     let crc = crc32fast::hash(&out);
     out.extend(crc.to_le_bytes());
@@ -53,7 +56,13 @@ fn decode(bytes: &[u8]) -> Option<Records> {
     if crc32fast::hash(said) != u32::from_le_bytes(*crc) {
         return None;
     }
-    let (count, records) = said.strip_prefix(MAGIC)?.split_first_chunk::<2>()?;
+    let (magic, said) = said.split_first_chunk::<8>()?;
+    let has_lives = match magic {
+        MAGIC => true,
+        MAGIC_1 => false,
+        _ => return None,
+    };
+    let (count, records) = said.split_first_chunk::<2>()?;
     let (records, rest) = records.as_chunks::<RECORD_BYTES>();
     let whole = rest.is_empty() && records.len() == usize::from(u16::from_le_bytes(*count));
     let record = |bytes: &[u8; RECORD_BYTES]| {
@@ -63,7 +72,7 @@ fn decode(bytes: &[u8]) -> Option<Records> {
             incarnation: Incarnation::new(bytes[4..20].try_into().ok()?),
             boot: Boot::new(number(20)?),
             sync_number: number(28)?,
-            boot_sync_number: number(36)?,
+            life: number(36).filter(|_| has_lives).and_then(LifeId::new),
             pinned: true,
         };
         Some((PeerId::new(peer)?, record))
@@ -99,7 +108,8 @@ fn write(folder: &Path, records: &Records) -> io::Result<()> {
 fn has_new_start(records: &Records, stored: &Records) -> bool {
     records.iter().any(|(peer, record)| {
         stored.get(peer).is_none_or(|stored| {
-            (record.incarnation, record.boot) != (stored.incarnation, stored.boot)
+            let start = |it: &NodeRecord| (it.incarnation, it.boot, it.life);
+            start(record) != start(stored)
         })
     })
 }
@@ -150,7 +160,7 @@ mod tests {
             incarnation: Incarnation::new([number; 16]),
             boot: Boot::new(u64::from(number) + 3),
             sync_number: u64::from(number) << 40,
-            boot_sync_number: u64::from(number) << 20,
+            life: LifeId::new(u64::from(number) << 20),
             pinned: true,
         }
     }
@@ -184,6 +194,18 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_the_form_without_lives_is_read() {
+        let mut bytes = encode(&records());
+        bytes[..8].copy_from_slice(MAGIC_1);
+        let said = bytes.len() - 4;
+        let crc = crc32fast::hash(&bytes[..said]);
+        bytes[said..].copy_from_slice(&crc.to_le_bytes());
+        let mut expected = records();
+        expected.values_mut().for_each(|record| record.life = None);
+        assert_eq!(decode(&bytes), Some(expected));
+    }
+
+    #[test]
     fn a_new_boot_can_not_wait_and_a_longer_log_can() {
         let stored = records();
         let mut longer = stored.clone();
@@ -196,6 +218,9 @@ mod tests {
             .values_mut()
             .for_each(|record| record.boot = Boot::new(99));
         assert!(has_new_start(&newer, &stored));
+        let mut known = stored.clone();
+        known.values_mut().for_each(|record| record.life = None);
+        assert!(has_new_start(&stored, &known));
         assert!(has_new_start(&stored, &Records::new()));
     }
 }

@@ -37,6 +37,7 @@ impl Acks {
                 commit: newer_commit,
             } = message.body
         {
+            last.header = message.header;
             *index = newer.max(*index);
             *commit = newer_commit.max(*commit);
             self.merged += 1;

@@ -2,7 +2,7 @@
 
 use super::*;
 use tests::rogue::wire::{Hello, frame_word};
-use transport::id::{Boot, Incarnation};
+use transport::id::{Boot, Incarnation, LifeId};
 use transport::{CloseCode, PeerIncompatible, PeerNotice};
 
 const fn sequence(number: u64) -> Sequence {
@@ -53,8 +53,19 @@ fn claims() -> Vec<Lie> {
             },
         ),
         (
+            "another life of the same boot",
+            |hello| Hello { life: 12, ..hello },
+            PeerIncompatible::OtherLife {
+                boot: Boot::new(5),
+                known: LifeId::from_random(11),
+                got: LifeId::from_random(12),
+            },
+        ),
+        (
             "an older log",
             |hello| Hello {
+                boot: 6,
+                life: 12,
                 sync_number: 6,
                 ..hello
             },
@@ -528,7 +539,7 @@ fn answers() -> [Breach; 10] {
             },
             PeerMisbehaved::MalformedHello {
                 what: "hello answer",
-                at: 75,
+                at: 83,
             },
         ),
         breach(
@@ -582,8 +593,8 @@ async fn a_node_on_another_disk_than_the_admitted_one_is_refused() {
     let record = transport::proto::authority::NodeRecord {
         incarnation: known,
         boot: Boot::new(1),
+        life: None,
         sync_number: 0,
-        boot_sync_number: 0,
         pinned: true,
     };
     scene.one.transport.pin(node(3), record);

@@ -133,6 +133,7 @@ impl Persona {
             to,
             incarnation: [u8::try_from(self.number).unwrap_or(u8::MAX); 16],
             boot: 5,
+            life: 11,
             sync_number: 7,
             window_frames: 16,
             frame_items: 4096,

@@ -286,7 +286,9 @@ pub struct Hello {
     pub incarnation: [u8; 16],
     /// How often that was started.
     pub boot: u64,
-    /// Of its log.
+    /// Which life that start began.
+    pub life: u64,
+    /// Of its log as that life opened it.
     pub sync_number: u64,
     /// Control frames that may be outstanding.
     pub window_frames: u16,
@@ -316,6 +318,7 @@ impl Hello {
         body.extend(self.to.to_be_bytes());
         body.extend(self.incarnation);
         body.extend(self.boot.to_be_bytes());
+        body.extend(self.life.to_be_bytes());
         body.extend(self.sync_number.to_be_bytes());
         body.extend(self.window_frames.to_be_bytes());
         body.extend(self.frame_items.to_be_bytes());

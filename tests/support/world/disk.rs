@@ -16,6 +16,8 @@ use raft_host::id::{GroupId, Index, Term};
 use raft_host::log::api::{Change, GroupLog, HardState};
 use raft_host::log::sim_files::{SimFault, SimFiles};
 use raft_host::log::{Files, FolderLock, GroupView, LogFile};
+use transport::PeerId;
+use transport::proto::authority::NodeRecord;
 
 use super::machine::Machine;
 
@@ -260,6 +262,11 @@ pub enum Step {
     State(Shadow),
 }
 
+fn note_reached(reached: &mut BTreeMap<(GroupId, Term), Index>, group: GroupId, shadow: &Shadow) {
+    let index = reached.entry((group, shadow.hard_state.term)).or_default();
+    *index = (*index).max(shadow.last());
+}
+
 /// What outlives a node's process.
 #[derive(Debug)]
 pub struct Disk {
@@ -277,6 +284,11 @@ pub struct Disk {
     pub unsynced: VecDeque<(u64, GroupId, Step)>,
     /// The state machines as they survive a power cut.
     pub machines: BTreeMap<GroupId, Machine>,
+    /// What was seen of the peers (`data/peers`).
+    pub records: BTreeMap<PeerId, NodeRecord>,
+    /// How far the log of a group once reached, durably, in each term: what was acked then is true of
+    /// then, also where another leader has cut the log since.
+    reached: BTreeMap<(GroupId, Term), Index>,
 }
 
 impl Default for Disk {
@@ -291,6 +303,8 @@ impl Default for Disk {
             shadow: BTreeMap::new(),
             unsynced: VecDeque::new(),
             machines: BTreeMap::new(),
+            records: BTreeMap::new(),
+            reached: BTreeMap::new(),
         }
     }
 }
@@ -304,7 +318,14 @@ impl Disk {
                 Step::Change(change) => shadow.apply(&change),
                 Step::State(state) => *shadow = state,
             }
+            note_reached(&mut self.reached, group, shadow);
         }
+    }
+
+    /// How far a group's log has durably reached in a term.
+    #[must_use]
+    pub fn reached(&self, group: GroupId, term: Term) -> Option<Index> {
+        self.reached.get(&(group, term)).copied()
     }
 
     /// What is durable of a group, and what may be: of writes that had waited for room it isn't known
@@ -364,6 +385,9 @@ impl Disk {
             }
         }
         self.shadow = found;
+        for (group, shadow) in &self.shadow {
+            note_reached(&mut self.reached, *group, shadow);
+        }
         self.unsynced.clear();
         Ok(())
     }

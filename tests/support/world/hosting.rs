@@ -12,6 +12,7 @@ use raft_host::proto::consensus::Role;
 use raft_host::proto::group_time::read_note;
 use raft_host::proto::host::Output;
 use raft_host::proto::wire::{GroupBody, GroupMessage, Item, decode};
+use transport::proto::confirm::{Confirm, Held};
 
 use super::World;
 use super::clients::Answer;
@@ -545,9 +546,18 @@ impl World {
             u64::try_from(probe.as_nanos()).unwrap_or(MS)
         };
         let sync_number = node.log.health().sync_number;
-        self.disks[at].sync_number = sync_number;
+        // The shell says so once a second.
+        if node.dice.chance(50) {
+            for end in node.inbound.values_mut().filter(|end| end.lane.is_some()) {
+                end.session.confirm(Confirm {
+                    held: Held::default(),
+                    sync_number,
+                });
+            }
+        }
         let event = Event::LogTurn { node: at, life };
         self.events.push(self.now + after, event);
+        self.disks[at].sync_number = sync_number;
         for completion in sync.then {
             self.complete(at, life, completion);
         }
@@ -614,9 +624,13 @@ impl World {
         let mut vote = None;
         let term = header.term;
         let held = match message.body {
-            GroupBody::Ack { index, .. } => self.is_durable(at, header.group, |it| {
-                it.last() >= index && it.hard_state.term >= term
-            }),
+            // It may leave when a later leader has cut the log already.
+            GroupBody::Ack { index, .. } => {
+                self.disks[at].reached(header.group, term) >= Some(index)
+                    || self.is_durable(at, header.group, |it| {
+                        it.last() >= index && it.hard_state.term >= term
+                    })
+            }
             GroupBody::VoteAnswer { granted: true } => {
                 vote = Some(header.to);
                 self.is_durable(at, header.group, |it| {

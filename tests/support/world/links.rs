@@ -9,7 +9,7 @@ use bytes::Bytes;
 use raft_host::id::{Boot, SendId};
 use raft_host::proto::host::OutFrame;
 use transport::budget::LaneAccount;
-use transport::id::{Sequence, SessionId};
+use transport::id::{LifeId, Sequence, SessionId};
 use transport::proto::backoff::Backoff;
 use transport::proto::fifo::KEY_BYTES;
 use transport::proto::hello::{
@@ -165,16 +165,16 @@ impl Outbox {
         self.lock().ask.is_some()
     }
 
-    /// The life that was answered, and on which session.
-    pub fn pop_life(&self) -> Option<(u64, Boot)> {
+    /// On which session the question for the peer's life has ended, and with which life, if any.
+    pub fn pop_life(&self) -> Option<(u64, Option<Boot>)> {
         let mut place = self.lock();
         let (_, receipt) = place.asked.as_ref()?;
-        receipt.outcome()?;
-        let (session, receipt) = place.asked.take()?;
-        match receipt.outcome() {
-            Some(transport::Outcome::Replied(answer)) => Some((session, decode_life(&answer)?)),
-            _ => None,
-        }
+        let outcome = receipt.outcome()?;
+        let (session, _) = place.asked.take()?;
+        let transport::Outcome::Replied(answer) = outcome else {
+            return Some((session, None));
+        };
+        Some((session, decode_life(&answer)))
     }
 
     /// Whether the place is free.
@@ -259,7 +259,8 @@ pub fn decode_life(item: &[u8]) -> Option<Boot> {
         .map(|boot| Boot::new(u64::from_be_bytes(boot)))
 }
 
-/// What a node says of itself in a hello.
+/// What a node says of itself in a hello: of this start the boot, the life and how far the log was
+/// synced.
 ///
 /// # Panics
 /// Never: the settings fit.
@@ -267,11 +268,11 @@ pub fn decode_life(item: &[u8]) -> Option<Boot> {
 pub fn claims(
     lane: Lane,
     (from, to): (usize, usize),
-    boots: u64,
-    sync_number: u64,
+    start: (u64, LifeId, u64),
     window_frames: u16,
 ) -> Claims {
     let frame_bytes = transport::proto::frame::frame_body_bytes_max(lane);
+    let (boots, life, sync_number) = start;
     Claims {
         versions: PROTOCOL_VERSIONS,
         cluster: cluster(),
@@ -279,6 +280,7 @@ pub fn claims(
         to: peer_id(to),
         incarnation: incarnation(from),
         boot: transport::Boot::new(boots),
+        life,
         sync_number,
         limits: PeerLimits {
             window_frames,

@@ -25,12 +25,18 @@ pub(super) enum Crash {
 /// How long a node stays down or stopped, at most.
 pub(super) const DOWN_MAX: Nanos = 900 * MS;
 
+/// How long what waited for a way takes once that is mended, at most.
+const RETRANSMITTED_MAX: Nanos = 200 * MS;
+
 impl World {
     pub(super) fn nemesis(&mut self) {
         if self.mended {
             return;
         }
         self.counts.faults += 1;
+        if let Some(script) = self.script {
+            return self.act(script);
+        }
         let weights = self.shape.faults.weights();
         let mut left = self.dice.below(weights.iter().sum());
         let mut which = 0;
@@ -62,7 +68,7 @@ impl World {
         self.events.push(self.now + after, Event::Nemesis);
     }
 
-    fn say(&mut self, node: Option<usize>, what: impl FnOnce() -> String) {
+    pub(super) fn say(&mut self, node: Option<usize>, what: impl FnOnce() -> String) {
         self.trace
             .line(self.now, node, None, || format!("FAULT {}", what()));
     }
@@ -100,11 +106,11 @@ impl World {
     fn mend_links(&mut self) {
         self.say(None, || "all links are mended".to_owned());
         let ways = self.network.cut.clone();
-        self.mend_ways(&ways);
+        self.mend_ways(&ways, RETRANSMITTED_MAX);
     }
 
-    fn mend_ways(&mut self, ways: &BTreeSet<(usize, usize)>) {
-        for (connection, end, when) in self.network.mend(self.now, ways) {
+    pub(super) fn mend_ways(&mut self, ways: &BTreeSet<(usize, usize)>, most: Nanos) {
+        for (connection, end, when) in self.network.mend(self.now, ways, most) {
             self.events.push(when, Event::Look { connection, end });
         }
     }
@@ -136,7 +142,7 @@ impl World {
             format!("connection {connection} takes {} ms more", slow / MS)
         });
         if let Some(it) = self.network.connections.get_mut(&connection) {
-            it.slow = slow;
+            it.slow = [slow; 2];
         }
     }
 
@@ -200,6 +206,7 @@ impl World {
             // The state machine's own files were written, and survive.
             disk.machines = node.machines.clone();
         }
+        disk.records = node.authority.records();
         drop(node);
         if process {
             self.disks[at].process_died();
@@ -352,10 +359,10 @@ impl World {
         self.mended = true;
         self.say(None, || "everything is mended".to_owned());
         let ways = self.network.cut.clone();
-        self.mend_ways(&ways);
+        self.mend_ways(&ways, RETRANSMITTED_MAX);
         self.network.weather = CALM;
         for connection in self.network.connections.values_mut() {
-            connection.slow = 0;
+            connection.slow = [0; 2];
         }
         for at in 0..self.shape.nodes {
             self.mend_disk(at);

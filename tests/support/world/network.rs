@@ -59,8 +59,8 @@ pub struct Connection {
     pipes: [Pipe; 2],
     /// Whether each side still has it open.
     pub open: [bool; 2],
-    /// What its packets take beyond the weather.
-    pub slow: Nanos,
+    /// What its packets take beyond the weather, from the dialler and from the acceptor.
+    pub slow: [Nanos; 2],
     /// It was reset: what is sent on it goes nowhere.
     pub dead: bool,
 }
@@ -192,7 +192,7 @@ impl Network {
             lives,
             pipes: [Pipe::default(), Pipe::default()],
             open: [true, true],
-            slow: 0,
+            slow: [0; 2],
             dead: false,
         };
         self.connections.insert(number, connection);
@@ -207,7 +207,7 @@ impl Network {
         if connection.dead {
             return None;
         }
-        let delay = delay + connection.slow;
+        let delay = delay + connection.slow[at(from)];
         let pipe = &mut connection.pipes[at(from)];
         let arrives = pipe.last.max(now + delay);
         pipe.last = arrives;
@@ -262,8 +262,14 @@ impl Network {
         }
     }
 
-    /// Ways are mended: what waited arrives after a retransmission. Says where to look and when.
-    pub fn mend(&mut self, now: Nanos, ways: &BTreeSet<(usize, usize)>) -> Vec<(u64, End, Nanos)> {
+    /// Ways are mended: what waited arrives after a retransmission, `most` later at the most. Says
+    /// where to look and when.
+    pub fn mend(
+        &mut self,
+        now: Nanos,
+        ways: &BTreeSet<(usize, usize)>,
+        most: Nanos,
+    ) -> Vec<(u64, End, Nanos)> {
         for way in ways {
             self.cut.remove(way);
         }
@@ -275,7 +281,7 @@ impl Network {
                     continue;
                 }
                 let pipe = &mut connection.pipes[at(from)];
-                let arrives = now + self.dice.between(MS, 200 * MS);
+                let arrives = now + self.dice.between(MS, most);
                 for (at, _) in &mut pipe.chunks {
                     *at = arrives.max(*at);
                 }

@@ -17,8 +17,8 @@ use raft_host::log::{Completion, GroupView, Log, LogDriver, LogSetup, LogShard, 
 use raft_host::proto::host::{GroupSpec, HostCore, HostIdentity, Member, MemberKind};
 use raft_host::stores::Stores;
 use transport::budget::{Budget, BudgetLimits};
-use transport::id::{Incarnation, NodeIdentity, PeerId};
-use transport::proto::authority::Authority;
+use transport::id::{Incarnation, LifeId, NodeIdentity, PeerId};
+use transport::proto::authority::{Authority, Contact};
 use transport::{Amount, ClusterName};
 
 use super::clock::Nanos;
@@ -53,6 +53,10 @@ pub struct Sync {
 pub struct Node {
     /// Which life of it this is.
     pub life: u64,
+    /// What its hellos call that life.
+    pub life_id: LifeId,
+    /// How far its log was synced as it was opened.
+    pub opened_at_sync: u64,
     /// The core of its one shard.
     pub core: HostCore<View>,
     /// Its writes.
@@ -233,9 +237,13 @@ impl Node {
             let end = PeerEnd::new(shape, own, budget.open_peer(), &mut dice);
             peers.insert(*peer, end);
         }
-        let authority = Authority::new(identity(node), others.iter().map(|peer| peer_id(*peer)));
+        let authority = Authority::new(identity(node), others.iter().map(|peer| peer_id(*peer)))
+            .remembering(Contact::FirstCounts, &disk.records);
+        let life_id = LifeId::from_random(dice.draw());
         Ok(Started::Node(Box::new(Self {
             life: disk.boots,
+            life_id,
+            opened_at_sync: disk.sync_number,
             core,
             stores,
             views: open,

@@ -38,6 +38,10 @@ impl World {
         if self.resting {
             return;
         }
+        if !self.mended && self.script.is_some_and(|script| script.hushes()) {
+            let event = Event::Client { client, attempt };
+            return self.events.push(self.now + 5 * MS, event);
+        }
         let (shape, histories) = (&self.shape, &mut self.histories);
         self.clients[client].begin(client, self.now, shape, histories);
         self.send(client);

@@ -1,7 +1,7 @@
 //! Faults of the peer: it broke the protocol, or it isn't who or what was wanted.
 
 use crate::error::{AuthorityEnded, CloseCode};
-use crate::id::{Boot, ClusterName, IdError, Incarnation, Lane, PeerId, Sequence};
+use crate::id::{Boot, ClusterName, IdError, Incarnation, Lane, LifeId, PeerId, Sequence};
 
 /// A peer broke the protocol. The session ends, nothing after the fault is delivered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -264,6 +264,20 @@ pub enum PeerIncompatible {
         /// The one that calls.
         got: Boot,
     },
+    /// A second life of a boot that had one: a directory that was copied while its node was stopped
+    /// and started after the node ran again.
+    #[error(
+        "another life: boot {boot} of this incarnation was seen as life {known}, this is life {got}; its \
+         data directory is a copy"
+    )]
+    OtherLife {
+        /// The boot of both.
+        boot: Boot,
+        /// The life seen.
+        known: LifeId,
+        /// The one that calls.
+        got: LifeId,
+    },
     /// A data directory that isn't the one this node was admitted with.
     #[error(
         "unknown incarnation: node was admitted as {known}, this is {got}; readmit it if its disk is gone"
@@ -360,6 +374,9 @@ impl PeerIncompatible {
                 format!("{name} = {ours}"),
                 format!("{name} = {theirs}"),
             ),
+            Self::OtherLife { known, got, .. } => {
+                (CloseCode::OtherLife, known.to_string(), got.to_string())
+            }
             Self::StaleBoot { known, got } => {
                 (CloseCode::StaleBoot, known.to_string(), got.to_string())
             }

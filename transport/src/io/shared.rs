@@ -247,7 +247,8 @@ impl Shared {
             to,
             incarnation: self.config.incarnation,
             boot: self.config.boot,
-            sync_number: self.sync_number.load(Ordering::Acquire),
+            life: self.config.life,
+            sync_number: self.config.sync_number,
             limits,
             fingerprint: self.config.fingerprint.clone(),
         }

@@ -2,7 +2,9 @@
 //! against what is on record of that node (T2, safety 21). Certificates themselves are judged by
 //! TLS before; their loss of validity while a session lives is decided above.
 //!
-//! The record of a node is what the embedder pinned, and the newest boot and sync seen of it. A
+//! The record of a node is what the embedder pinned, and the newest boot and sync seen of it. Hellos
+//! of one life may overtake each other and are all the same; a second life of one boot is another
+//! directory; a newer boot must have all of the log that was seen. A
 //! node that was never pinned may come back under another data directory; what stands on record is
 //! its latest hello. The embedder may keep the records and bring them back at the next start, and
 //! have the first contact with a node pin it.
@@ -10,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::PeerIncompatible;
-use crate::id::{Boot, Incarnation, NodeIdentity, PeerId};
+use crate::id::{Boot, Incarnation, LifeId, NodeIdentity, PeerId};
 use crate::proto::hello::Claims;
 
 /// What is known of one node.
@@ -20,12 +22,12 @@ pub struct NodeRecord {
     pub incarnation: Incarnation,
     /// The newest boot seen.
     pub boot: Boot,
+    /// The life that this boot had; a directory that was copied while its node was stopped counts up
+    /// to the same boot once more. Not known of records from before lives had numbers: then the
+    /// next hello of that boot says it.
+    pub life: Option<LifeId>,
     /// The highest sync number seen: the log of a newer boot may not end below it.
     pub sync_number: u64,
-    /// The sync number of the first hello of this boot, below which none of the same boot may be:
-    /// a directory that was put back may count up to the same boot. Later ones of one life overtake
-    /// each other, which is nobody's fault.
-    pub boot_sync_number: u64,
     /// Whether only the embedder may replace the incarnation.
     pub pinned: bool,
 }
@@ -149,16 +151,19 @@ impl Authority {
                 got: claims.boot,
             });
         }
-        let known = if claims.boot == record.boot {
-            record.boot_sync_number
-        } else {
-            record.sync_number
-        };
-        if claims.sync_number < known {
-            return Err(PeerIncompatible::RolledBack {
-                known,
-                got: claims.sync_number,
-            });
+        if claims.boot == record.boot {
+            return match record.life {
+                Some(known) if known != claims.life => Err(PeerIncompatible::OtherLife {
+                    boot: record.boot,
+                    known,
+                    got: claims.life,
+                }),
+                Some(_) | None => Ok(()),
+            };
+        }
+        let (known, got) = (record.sync_number, claims.sync_number);
+        if got < known {
+            return Err(PeerIncompatible::RolledBack { known, got });
         }
         Ok(())
     }
@@ -171,15 +176,13 @@ impl Authority {
         };
         let pinned = first || slot.is_some_and(|record| record.pinned);
         let same = slot.filter(|record| record.incarnation == claims.incarnation);
-        let same_boot = same.filter(|record| record.boot == claims.boot);
         *slot = Some(NodeRecord {
             incarnation: claims.incarnation,
             boot: claims.boot,
+            life: Some(claims.life),
             sync_number: same
                 .map_or(0, |record| record.sync_number)
                 .max(claims.sync_number),
-            boot_sync_number: same_boot
-                .map_or(claims.sync_number, |record| record.boot_sync_number),
             pinned,
         });
     }

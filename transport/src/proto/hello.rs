@@ -13,7 +13,7 @@ use std::fmt;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::error::{CloseCode, PeerIncompatible, PeerMisbehaved, PeerNotice};
-use crate::id::{Boot, ClusterName, Incarnation, Lane, PeerId, Sequence, SessionId};
+use crate::id::{Boot, ClusterName, Incarnation, Lane, LifeId, PeerId, Sequence, SessionId};
 use crate::limits::{
     CONTROL_WINDOW_FRAMES_MAX, FINGERPRINT_ENTRIES_MAX, FINGERPRINT_TEXT_BYTES_MAX,
     REFUSAL_TEXT_BYTES_MAX,
@@ -148,7 +148,10 @@ pub struct Claims {
     pub incarnation: Incarnation,
     /// How often that has been started.
     pub boot: Boot,
-    /// The number of the last sync of its log, 0 before the first (safety 21).
+    /// Which life that start began.
+    pub life: LifeId,
+    /// The number of the last sync of its log when this life opened it, 0 before the first (safety
+    /// 21). It is the same in every hello of a life; confirms tell how it rises.
     pub sync_number: u64,
     /// What it takes.
     pub limits: PeerLimits,
@@ -283,6 +286,7 @@ pub fn encode_claims(claims: &Claims) -> BytesMut {
     out.put_u32(claims.to.to_u32());
     out.put_slice(&claims.incarnation.to_bytes());
     out.put_u64(claims.boot.to_u64());
+    out.put_u64(claims.life.to_u64());
     out.put_u64(claims.sync_number);
     out.put_u16(claims.limits.window_frames);
     out.put_u16(claims.limits.frame_items);
@@ -410,6 +414,7 @@ impl Reader {
         let (from, to) = (self.peer()?, self.peer()?);
         let incarnation = Incarnation::new(self.take()?);
         let boot = Boot::new(self.u64()?);
+        let life = LifeId::new(self.u64()?).ok_or_else(|| self.malformed())?;
         let sync_number = self.u64()?;
         let limits = self.limits()?;
         let cluster = self.short_text()?.parse().map_err(|_| self.malformed())?;
@@ -433,6 +438,7 @@ impl Reader {
             to,
             incarnation,
             boot,
+            life,
             sync_number,
             limits,
             fingerprint,

@@ -14,7 +14,9 @@ use bytes::{Bytes, BytesMut};
 use super::{LONG, ample, item, start};
 use crate::budget::{Budget, BudgetLimits, LaneAccount};
 use crate::error::SessionEnd;
-use crate::id::{Boot, ClusterName, Incarnation, Lane, NodeIdentity, PeerId, Sequence, SessionId};
+use crate::id::{
+    Boot, ClusterName, Incarnation, Lane, LifeId, NodeIdentity, PeerId, Sequence, SessionId,
+};
 use crate::limits::HEADER_BYTES;
 use crate::proto::authority::Authority;
 use crate::proto::fifo::{KEY_BYTES, Stamper, TagKey};
@@ -64,6 +66,7 @@ pub(crate) fn claims(lane: Lane, from: u32, to: u32) -> Claims {
         to: peer(to),
         incarnation: Incarnation::new([u8::try_from(from).unwrap(); 16]),
         boot: Boot::new(1),
+        life: LifeId::from_random(u64::from(from)),
         sync_number: 0,
         limits: limits(lane),
         fingerprint: Fingerprint::new([("groups", "1500"), ("lease", "9s")]).unwrap(),

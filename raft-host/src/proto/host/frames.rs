@@ -236,7 +236,11 @@ impl<L: GroupLog> HostCore<L> {
         Ok(slot)
     }
 
-    fn on_message(&mut self, node: NodeId, message: GroupMessage) -> Result<(), PeerMisbehaved> {
+    fn on_message(
+        &mut self,
+        node: NodeId,
+        mut message: GroupMessage,
+    ) -> Result<(), PeerMisbehaved> {
         if let GroupBody::Forward(forward) = &message.body {
             self.on_forwarded(node, message.header, forward.clone());
             return Ok(());
@@ -287,6 +291,10 @@ impl<L: GroupLog> HostCore<L> {
         }
         let elapsed = self.now.saturating_duration_since(found.heard_at);
         let acked = matches!(message.body, GroupBody::Ack { .. });
+        if transport::mutant!("stale_ack_counted") && acked {
+            let term = found.replica.status().term;
+            message.header.term = message.header.term.max(term);
+        }
         let heard = found.replica.step(message, elapsed)?;
         let leads = found.replica.status().role == Role::Leader;
         if acked

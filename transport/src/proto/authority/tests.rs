@@ -16,8 +16,8 @@ fn record() -> NodeRecord {
     NodeRecord {
         incarnation: theirs().incarnation,
         boot: Boot::new(5),
+        life: Some(theirs().life),
         sync_number: 70,
-        boot_sync_number: 70,
         pinned: true,
     }
 }
@@ -111,7 +111,6 @@ fn what_was_accepted_is_remembered_and_what_was_refused_is_not() {
     let expected = NodeRecord {
         boot: Boot::new(7),
         sync_number: 90,
-        boot_sync_number: 90,
         ..record()
     };
     assert_eq!(authority.record(peer(1)), Some(expected));
@@ -138,7 +137,7 @@ fn a_node_that_was_never_pinned_is_held_to_its_newest_boot_and_may_change_its_di
 }
 
 #[test]
-fn a_newer_boot_is_held_to_all_that_was_seen_of_the_log_and_the_same_boot_to_its_first_hello() {
+fn a_newer_boot_is_held_to_all_that_was_seen_of_the_log_and_hellos_of_one_life_to_nothing_of_it() {
     let mut authority = pinned();
     let incarnation = theirs().incarnation;
     assert!(authority.on_synced(peer(1), incarnation, 80));
@@ -149,20 +148,45 @@ fn a_newer_boot_is_held_to_all_that_was_seen_of_the_log_and_the_same_boot_to_its
         "another directory's"
     );
     assert!(!authority.on_synced(peer(3), incarnation, 99), "never met");
-    // A hello that was written before that word, and came after it.
-    let slow = with(|claims| claims.sync_number = 72);
-    assert_eq!(hello(&mut authority, &slow), Ok(()));
+    // Hellos of this life, in whichever order they come.
+    for sync_number in [72, 70, 69] {
+        let hello_of_life = with(|claims| claims.sync_number = sync_number);
+        assert_eq!(hello(&mut authority, &hello_of_life), Ok(()));
+    }
     assert_eq!(authority.record(peer(1)).unwrap().sync_number, 80);
-    let before = with(|claims| claims.sync_number = 69);
-    let (known, got) = (70, 69);
-    let back = hello(&mut authority, &before).unwrap_err();
-    assert_eq!(back, PeerIncompatible::RolledBack { known, got });
     let restored = with(|claims| (claims.boot, claims.sync_number) = (Boot::new(6), 79));
     let (known, got) = (80, 79);
     let back = hello(&mut authority, &restored).unwrap_err();
     assert_eq!(back, PeerIncompatible::RolledBack { known, got });
     let restarted = with(|claims| (claims.boot, claims.sync_number) = (Boot::new(6), 80));
     assert_eq!(hello(&mut authority, &restarted), Ok(()));
+}
+
+/// A directory that was copied while its node was stopped, and put back after one more life, used to
+/// pass: it counts up to the boot of that life.
+#[test]
+fn a_second_life_of_a_boot_is_refused_with_both_whatever_its_log() {
+    let mut authority = authority().remembering(Contact::FirstCounts, &BTreeMap::new());
+    assert_eq!(hello(&mut authority, &with(|_| {})), Ok(()));
+    let (boot, known, got) = (Boot::new(5), theirs().life, LifeId::from_random(99));
+    let copy = with(|claims| (claims.life, claims.sync_number) = (got, 500));
+    let mut next = self::authority().remembering(Contact::FirstCounts, &authority.records());
+    for authority in [&mut authority, &mut next] {
+        let refused = hello(authority, &copy).unwrap_err();
+        assert_eq!(refused, PeerIncompatible::OtherLife { boot, known, got });
+        assert_eq!(authority.record(peer(1)), Some(record()));
+    }
+}
+
+#[test]
+fn a_record_without_a_life_takes_that_of_the_next_hello() {
+    let mut authority = authority();
+    let life = None;
+    authority.pin(peer(1), NodeRecord { life, ..record() });
+    assert_eq!(hello(&mut authority, &with(|_| {})), Ok(()));
+    assert_eq!(authority.record(peer(1)), Some(record()));
+    let other = with(|claims| claims.life = LifeId::from_random(99));
+    assert!(hello(&mut authority, &other).is_err());
 }
 
 #[test]

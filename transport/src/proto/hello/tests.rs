@@ -249,11 +249,11 @@ fn every_refusal_tells_both_sides_both_values() {
     let record = NodeRecord {
         incarnation: theirs().incarnation,
         boot: Boot::new(5),
+        life: Some(theirs().life),
         sync_number: 70,
-        boot_sync_number: 70,
         pinned: true,
     };
-    let cases: [Case; 9] = [
+    let cases: [Case; 10] = [
         (
             |pair| pair.dialler.versions = VersionRange { min: 7, max: 9 },
             CloseCode::ProtocolVersions,
@@ -307,6 +307,12 @@ fn every_refusal_tells_both_sides_both_values() {
             CloseCode::StaleBoot,
             "5",
             "4",
+        ),
+        (
+            |pair| pair.dialler.life = LifeId::from_random(0xab),
+            CloseCode::OtherLife,
+            "0000000000000001",
+            "00000000000000ab",
         ),
         (
             |pair| (pair.dialler.boot, pair.dialler.sync_number) = (Boot::new(6), 69),
@@ -372,8 +378,8 @@ fn the_dialler_holds_the_answer_to_the_same_rules() {
         let record = NodeRecord {
             incarnation: ours().incarnation,
             boot: Boot::new(3),
+            life: None,
             sync_number: 0,
-            boot_sync_number: 0,
             pinned: true,
         };
         pair.dialler_judge.pin(peer(2), record);
@@ -424,6 +430,7 @@ fn text() -> impl Strategy<Value = String> {
 prop_compose! {
     fn any_claims()(
         numbers in any::<[u64; 2]>(),
+        life in 1..=u64::MAX,
         versions in any::<[u16; 2]>(),
         nodes in [1..=u32::MAX, 1..=u32::MAX],
         incarnation in any::<[u8; 16]>(),
@@ -441,6 +448,7 @@ prop_compose! {
             to: peer(nodes[1]),
             incarnation: Incarnation::new(incarnation),
             boot: Boot::new(numbers[0]),
+            life: LifeId::from_random(life),
             sync_number: numbers[1],
             limits: PeerLimits {
                 window_frames,
