@@ -11,6 +11,7 @@ use raft_host::log::{Completion, Turn};
 use raft_host::proto::consensus::Role;
 use raft_host::proto::group_time::read_note;
 use raft_host::proto::host::Output;
+use raft_host::proto::waiters::Policy;
 use raft_host::proto::wire::{GroupBody, GroupMessage, Item, decode};
 use transport::proto::confirm::{Confirm, Held};
 
@@ -292,6 +293,29 @@ impl World {
         }
     }
 
+    /// A reply under `at-least:N` says that so many disks have its entry, and so have all before it.
+    fn check_acks(&self, client: usize, attempt: u64, index: Index) {
+        let number = super::requests::attempt_number(client, attempt);
+        let (Policy::AtLeast(wanted), Some(doing)) = (
+            super::requests::policy(number),
+            self.sent.get(&(client, attempt)),
+        ) else {
+            return;
+        };
+        let group = super::clients::group_of(doing.key, self.shape.group_count);
+        let has = |disk: &&super::Disk| {
+            disk.durable(group)
+                .any(|it| it.compacted.0 >= index || it.term(index).is_some())
+        };
+        let got = self.disks.iter().filter(has).count();
+        if got < usize::from(wanted.get()) {
+            self.fail(&format!(
+                "outcomes: attempt {number} at {index} of group {group} asks for {wanted} acks, and \
+                 {got} disks have it"
+            ));
+        }
+    }
+
     fn on_outcome(
         &mut self,
         at: usize,
@@ -311,6 +335,7 @@ impl World {
                          has applied it"
                     ));
                 }
+                self.check_acks(client, attempt, index);
                 Answer::Committed(result)
             }
             Outcome::Refused { .. } => {

@@ -221,7 +221,7 @@ impl World {
 }
 
 /// One in eight asks for more acks than the quorum gives, or for as many by name.
-fn policy(number: u64) -> Policy {
+pub(super) fn policy(number: u64) -> Policy {
     match number % 16 {
         3 => NonZeroU8::new(2).map_or(Policy::Quorum, Policy::AtLeast),
         11 => NonZeroU8::new(3).map_or(Policy::Quorum, Policy::AtLeast),
