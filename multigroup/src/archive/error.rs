@@ -116,7 +116,9 @@ impl std::fmt::Display for ObjectName {
 #[non_exhaustive]
 pub enum ArchiveError {
     /// It isn't named by a URL that this program knows.
-    #[error("{url} is no archive: file:///PATH and s3://BUCKET/PREFIX are")]
+    #[error(
+        "{url} is no archive: file:///PATH, with the whole path from the root, and s3://BUCKET/PREFIX are"
+    )]
     Url {
         /// What was given.
         url: String,

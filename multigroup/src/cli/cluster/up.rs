@@ -307,10 +307,15 @@ async fn stay(
         biased;
         by = stops.next() => by,
         ended = watch(folder, &nodes, &mut launched) => {
-            ended?;
-            return Err(Failure::work(
-                "all nodes have ended; see above and their logs",
-            ));
+            return match ended {
+                Ended::Stopped => {
+                    note("all nodes have been stopped");
+                    Ok(())
+                }
+                Ended::Died => Err(Failure::work(
+                    "all nodes have ended, and not all of them were stopped; see above and their logs",
+                )),
+            };
         }
     };
     note("stopping the nodes; Ctrl-C again kills them");
@@ -329,13 +334,19 @@ async fn stay(
     Err(Failure::interrupted(format!("stopped by {by}")))
 }
 
+/// How the nodes ended that were started here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// Somebody stopped them all, as `cluster down` does.
+    Stopped,
+    /// One ended in another way.
+    Died,
+}
+
 /// Names each node that ends; returns when none has run for a moment.
-async fn watch(
-    folder: &ClusterFolder,
-    nodes: &[u64],
-    launched: &mut Vec<Launched>,
-) -> Result<(), Failure> {
+async fn watch(folder: &ClusterFolder, nodes: &[u64], launched: &mut Vec<Launched>) -> Ended {
     let mut alone_since = None;
+    let mut how = Ended::Stopped;
     loop {
         let mut at = 0;
         while let Some(one) = launched.get_mut(at) {
@@ -346,6 +357,7 @@ async fn watch(
             if status.success() {
                 note(&format!("node {} has stopped", one.node));
             } else {
+                how = Ended::Died;
                 show_last_lines(one);
                 note(&format!(
                     "node {} died ({status}); start it again with `multigroup cluster restart \
@@ -361,7 +373,7 @@ async fn watch(
         if launched.is_empty() && !any_runs(folder, nodes) {
             let since = *alone_since.get_or_insert(now);
             if now.duration_since(since) > ALONE_PATIENCE {
-                return Ok(());
+                return how;
             }
         } else {
             alone_since = None;
