@@ -364,6 +364,20 @@ fn check_quantities(raw: &RawConfig) -> Result<(), ConfigError> {
             DEDUP_WINDOW_MAX,
         ),
         ("archive.interval", archive_interval, ms, hour),
+        #[cfg(feature = "debug-keys")]
+        (
+            "debug_ack_delay",
+            raw.debug_ack_delay,
+            Duration::ZERO,
+            Duration::from_secs(1),
+        ),
+        #[cfg(feature = "debug-keys")]
+        (
+            "debug_message_sleep",
+            raw.debug_message_sleep,
+            Duration::ZERO,
+            Duration::from_secs(1),
+        ),
     ];
     for (key, got, min, max) in spans {
         if !(min..=max).contains(&got.0) {

@@ -31,6 +31,12 @@ pub struct RawRaftConfig {
     pub leader_placement: LeaderPlacement,
     /// Hand-overs of leadership begun a second and shard, for the sake of placement.
     pub handover_rate: u32,
+    /// How late every ack of a follower leaves; for benches and tests.
+    #[cfg(feature = "debug-keys")]
+    pub debug_ack_delay_ms: u32,
+    /// How long a follower's shard sleeps for every append that it stepped; for benches and tests.
+    #[cfg(feature = "debug-keys")]
+    pub debug_message_sleep_ms: u32,
 }
 
 /// Where the leaders of groups are to be (H9). It may differ between nodes: it is the leader's node
@@ -63,6 +69,10 @@ pub const RAFT_DEFAULTS: RawRaftConfig = RawRaftConfig {
     retained_entries_max: 1_000_000,
     leader_placement: LeaderPlacement::Preferred,
     handover_rate: 50,
+    #[cfg(feature = "debug-keys")]
+    debug_ack_delay_ms: 0,
+    #[cfg(feature = "debug-keys")]
+    debug_message_sleep_ms: 0,
 };
 
 impl Default for RawRaftConfig {
@@ -81,6 +91,10 @@ pub struct RaftConfig {
     retained_entries_max: u64,
     leader_placement: LeaderPlacement,
     handover_rate: NonZeroU32,
+    #[cfg(feature = "debug-keys")]
+    debug_ack_delay: Duration,
+    #[cfg(feature = "debug-keys")]
+    debug_message_sleep: Duration,
 }
 
 /// Which rule a configuration breaks, with both values.
@@ -175,6 +189,10 @@ impl TryFrom<RawRaftConfig> for RaftConfig {
             retained_entries_max: raw.retained_entries_max,
             leader_placement: raw.leader_placement,
             handover_rate,
+            #[cfg(feature = "debug-keys")]
+            debug_ack_delay: Duration::from_millis(raw.debug_ack_delay_ms.into()),
+            #[cfg(feature = "debug-keys")]
+            debug_message_sleep: Duration::from_millis(raw.debug_message_sleep_ms.into()),
         })
     }
 }
@@ -214,6 +232,20 @@ impl RaftConfig {
     #[must_use]
     pub fn handover_rate(&self) -> NonZeroU32 {
         self.handover_rate
+    }
+
+    /// How late every ack of a follower leaves.
+    #[cfg(feature = "debug-keys")]
+    #[must_use]
+    pub fn debug_ack_delay(&self) -> Duration {
+        self.debug_ack_delay
+    }
+
+    /// How long a follower's shard sleeps for every append that it stepped.
+    #[cfg(feature = "debug-keys")]
+    #[must_use]
+    pub fn debug_message_sleep(&self) -> Duration {
+        self.debug_message_sleep
     }
 
     /// Entries one group retains for its slowest member.

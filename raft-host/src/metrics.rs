@@ -139,6 +139,8 @@ pub struct CommitWaitStats {
     pub workers: u64,
     /// Those that wait inline now.
     pub workers_held: u64,
+    /// Times that a worker looked into the line: it was woken, or had ended an inline wait.
+    pub worker_wakeups: u64,
     /// Proposals that no worker has begun.
     pub line: u64,
     /// Handed off.

@@ -104,6 +104,21 @@ pub(super) fn write(out: &mut Exposition, wait: &CommitWaitStatus) {
             "Turned away before they were begun.",
             wait.turned_away_total,
         ),
+        (
+            "raft_host_commit_wait_worker_wakeups_total",
+            "Times that a worker looked for something to begin.",
+            wait.worker_wakeups_total,
+        ),
+        (
+            "raft_host_commit_wait_passes_total",
+            "Times that a group's waiting commits were gone through.",
+            wait.passes_total,
+        ),
+        (
+            "raft_host_commit_wait_looked_at_total",
+            "Commits looked at in them.",
+            wait.looked_at_total,
+        ),
     ];
     for (name, help, value) in counters {
         one(out, name, Counter, help, value);

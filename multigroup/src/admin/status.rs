@@ -397,6 +397,14 @@ pub struct CommitWaitStatus {
     pub workers: u64,
     /// Those that wait for a commit now.
     pub workers_held: u64,
+    /// Times that a worker looked for something to begin.
+    pub worker_wakeups_total: u64,
+    /// Times that a group's waiting commits were gone through since more was applied.
+    pub passes_total: u64,
+    /// Commits looked at in them.
+    pub looked_at_total: u64,
+    /// Turns of the threads that own groups.
+    pub shard_turns_total: u64,
     /// Commands that no worker has begun.
     pub line: u64,
     /// From a command's arrival until a worker began it.

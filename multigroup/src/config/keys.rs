@@ -13,6 +13,10 @@ pub(super) const KEYS: &[&str] = &[
     "node",
     "data_dir",
     "groups",
+    #[cfg(feature = "debug-keys")]
+    "debug_ack_delay",
+    #[cfg(feature = "debug-keys")]
+    "debug_message_sleep",
     "listen.peer",
     "listen.client",
     "listen.admin",

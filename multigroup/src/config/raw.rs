@@ -18,6 +18,12 @@ const fn mib(mib: u64) -> ByteSize {
     ByteSize(mib << 20)
 }
 
+/// What nobody asks for.
+#[cfg(feature = "debug-keys")]
+const fn none() -> Span {
+    millis(0)
+}
+
 macro_rules! sections {
     ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty = $default:expr,)* })*) => {$(
         $(#[$doc])*
@@ -49,6 +55,14 @@ pub struct RawConfig {
     pub data_dir: PathBuf,
     /// How many groups the cluster has.
     pub groups: u32,
+    /// How late its acks leave where it follows.
+    #[cfg(feature = "debug-keys")]
+    #[serde(default = "none")]
+    pub debug_ack_delay: Span,
+    /// How long it sleeps for every append that it steps.
+    #[cfg(feature = "debug-keys")]
+    #[serde(default = "none")]
+    pub debug_message_sleep: Span,
     /// Where it listens.
     pub listen: RawListen,
     /// All nodes, this one too, and where their peers reach them.

@@ -119,6 +119,33 @@ fn the_list_of_keys_is_that_of_the_file() {
     assert_eq!(found, known);
 }
 
+/// What slows a node down on purpose is no key of a product.
+#[cfg(not(feature = "debug-keys"))]
+#[test]
+fn keys_for_benches_are_unknown() {
+    for key in ["debug_ack_delay", "debug_message_sleep"] {
+        let error = parse_config_set(&format!("{key}=1ms")).unwrap_err();
+        assert!(error.to_string().contains(key), "{error}");
+        let text = format!("{key} = \"1ms\"\n{WHOLE}");
+        let error = RawConfig::from_toml(&text).unwrap_err();
+        assert!(error.to_string().contains(key), "{error}");
+    }
+}
+
+#[cfg(feature = "debug-keys")]
+#[test]
+fn keys_for_benches_are_read_and_bounded() {
+    let mut raw = raw();
+    for set in ["debug_ack_delay=5ms", "debug_message_sleep=1ms"] {
+        parse_config_set(set).unwrap().apply_to(&mut raw).unwrap();
+    }
+    let raw = Config::try_from(raw).unwrap();
+    let ms = Duration::from_millis;
+    assert_eq!(raw.raw().debug_ack_delay.0, ms(5));
+    assert_eq!(raw.raw().debug_message_sleep.0, ms(1));
+    assert!(fault_with(&["debug_ack_delay=2s"]).contains("debug_ack_delay"));
+}
+
 #[test]
 fn an_unknown_key_is_answered_with_the_nearest() {
     let table = [

@@ -4,7 +4,7 @@
 use std::str::FromStr;
 
 use raft_host::Host;
-use raft_host::metrics::CommitWaitStats;
+use raft_host::metrics::{CommitWaitStats, ShardStats};
 
 use crate::admin::{CommitWaitStatus, SettingFault};
 use crate::config::check_key;
@@ -51,7 +51,8 @@ fn fault(key: &str, value: &str, must: &'static str) -> SettingFault {
 }
 
 /// The waiter's counters in their place in the status.
-pub(super) fn commit_wait(stats: &CommitWaitStats) -> CommitWaitStatus {
+pub(super) fn commit_wait(stats: &CommitWaitStats, shards: &[ShardStats]) -> CommitWaitStatus {
+    let sum = |count: fn(&ShardStats) -> u64| shards.iter().map(count).sum();
     CommitWaitStatus {
         enabled: stats.enabled,
         cap: stats.cap,
@@ -70,6 +71,10 @@ pub(super) fn commit_wait(stats: &CommitWaitStats) -> CommitWaitStatus {
         turned_away_total: stats.refused,
         workers: stats.workers,
         workers_held: stats.workers_held,
+        worker_wakeups_total: stats.worker_wakeups,
+        passes_total: sum(|shard| shard.core.waiter_passes),
+        looked_at_total: sum(|shard| shard.core.waiters_looked_at),
+        shard_turns_total: sum(|shard| shard.turns),
         line: stats.line,
         queued_us: stats.queued.clone().into(),
         reply_us: stats.waited.clone().into(),

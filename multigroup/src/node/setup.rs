@@ -134,6 +134,10 @@ fn host(config: &Config) -> Result<HostConfig, SettingError> {
         heartbeat_interval_ms: millis(raft.heartbeat_interval.0),
         election_timeout_ms: millis(raft.election_timeout.0),
         campaign_rate: raft.campaign_rate,
+        #[cfg(feature = "debug-keys")]
+        debug_ack_delay_ms: millis(config.raw().debug_ack_delay.0),
+        #[cfg(feature = "debug-keys")]
+        debug_message_sleep_ms: millis(config.raw().debug_message_sleep.0),
         ..RawRaftConfig::default()
     };
     let shell = RawHostConfig {

@@ -374,7 +374,7 @@ impl StatusSource for Source {
             status.log = log_status(stats, self.machines.is_disk_full());
             status.rounds = round_status(stats, &self.config);
             status.proposals = proposal_status(stats);
-            status.commit_wait = live::commit_wait(&stats.commit_wait);
+            status.commit_wait = live::commit_wait(&stats.commit_wait, &stats.shards);
             status.handovers = handover_status(stats);
             status.tls = live_tls(&stats.transport.credentials);
             status.failure = stats.failure.as_ref().map(|it| with_causes(it));

@@ -107,6 +107,8 @@ struct Shard {
     identity: HostIdentity,
     election_timeout: Duration,
     publish_interval: Duration,
+    #[cfg(feature = "debug-keys")]
+    message_sleep: Duration,
     inbox: Arc<Inbox>,
     stores: Stores,
     health: HealthReader,
@@ -234,6 +236,8 @@ impl Shard {
             identity: setup.identity,
             election_timeout: setup.raft.election_timeout(),
             publish_interval: setup.raft.heartbeat_interval(),
+            #[cfg(feature = "debug-keys")]
+            message_sleep: setup.raft.debug_message_sleep(),
             room: room_waker(&setup.inbox),
             wants_ends: false,
             inbox: setup.inbox,

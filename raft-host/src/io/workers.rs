@@ -123,6 +123,8 @@ struct Line {
     bound: usize,
     /// Workers that wait inline.
     held: usize,
+    /// Looks of workers into the line.
+    wakeups: u64,
     closed: bool,
     enqueued: u64,
     inline: InlineCounts,
@@ -232,6 +234,7 @@ impl Workers {
             outstanding: outstanding as u64,
             workers: self.0.workers as u64,
             workers_held: line.held as u64,
+            worker_wakeups: line.wakeups,
             line: line.jobs.len() as u64,
             enqueued: line.enqueued,
             inline: line.inline,
@@ -269,6 +272,7 @@ impl Shared {
     fn poll_next(&self, number: usize, context: &mut Context<'_>) -> Poll<Option<Inline>> {
         let mut line = lock(&self.line);
         line.idle.retain(|(idle, _)| *idle != number);
+        line.wakeups += 1;
         let now = clock::now();
         for _ in 0..WORKER_STEPS_MAX {
             let Some(job) = line.jobs.pop_front() else {

@@ -35,6 +35,8 @@ use super::forward::{Forwards, Seen};
 use super::group_table::{GroupTable, SlotId};
 use super::group_time::GroupTime;
 use super::handover::Handovers;
+#[cfg(feature = "debug-keys")]
+use super::late_acks::LateAcks;
 use super::placement::{Astray, Moves, Standing};
 use super::reads::Reads;
 use super::ready_queue::ReadyQueue;
@@ -250,6 +252,10 @@ pub struct HostStats {
     pub handovers_taken: u64,
     /// Proposals that waited for a hand-over.
     pub handover_proposals_held: u64,
+    /// Times that a group's waiters were gone through since more was applied.
+    pub waiter_passes: u64,
+    /// Waiters looked at in them: those that ended, and the one that a pass stopped at.
+    pub waiters_looked_at: u64,
 }
 
 struct Group<L: GroupLog> {
@@ -389,6 +395,8 @@ pub struct HostCore<L: GroupLog> {
     delayed: DelayedProposals,
     astray: Astray,
     handovers: Handovers,
+    #[cfg(feature = "debug-keys")]
+    late_acks: LateAcks,
     /// Groups led here with reads that need a round.
     reading: BTreeSet<GroupId>,
     read_token: u64,
@@ -468,6 +476,8 @@ impl<L: GroupLog> HostCore<L> {
             delayed: DelayedProposals::default(),
             astray: Astray::new(config.handover_rate(), now),
             handovers: Handovers::default(),
+            #[cfg(feature = "debug-keys")]
+            late_acks: LateAcks::new(config.debug_ack_delay()),
             reading: BTreeSet::new(),
             read_token: 0,
             next_send: SendId::new(0),
@@ -503,6 +513,8 @@ impl<L: GroupLog> HostCore<L> {
             self.delayed.next_alarm(),
             self.astray.next_look(),
             self.handovers.next_alarm(),
+            #[cfg(feature = "debug-keys")]
+            self.late_acks.next_due(),
         ];
         let least = alarms.into_iter().flatten().min();
         least.map_or(self.next_round, |at| at.min(self.next_round))

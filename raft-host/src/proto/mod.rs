@@ -16,6 +16,8 @@ pub mod group_table;
 pub mod group_time;
 pub mod handover;
 pub mod host;
+#[cfg(feature = "debug-keys")]
+pub mod late_acks;
 pub mod placement;
 pub mod reads;
 pub mod ready_queue;

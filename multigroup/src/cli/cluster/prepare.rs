@@ -395,6 +395,10 @@ fn fresh(folder: &ClusterFolder, wanted: &Wanted) -> Result<Vec<RawConfig>, Fail
                 node,
                 data_dir: data_dir(node),
                 groups: wanted.groups.unwrap_or(GROUPS_DEFAULT),
+                #[cfg(feature = "debug-keys")]
+                debug_ack_delay: crate::config::Span(std::time::Duration::ZERO),
+                #[cfg(feature = "debug-keys")]
+                debug_message_sleep: crate::config::Span(std::time::Duration::ZERO),
                 listen: listen(base, node)?,
                 peers: peers.clone(),
                 tls: tls(node),

@@ -103,7 +103,10 @@ impl Shard {
             Lane::Bulk => self.stats.bulk_frames_in += 1,
         }
         let len = body.len();
-        let verdict = match self.core.on_frame(now, peer, lane, body) {
+        let taken = self.core.on_frame(now, peer, lane, body);
+        #[cfg(feature = "debug-keys")]
+        self.sleep_for_appends();
+        let verdict = match taken {
             Taken::Yes { answer } => Ok(answer.unwrap_or_default()),
             Taken::Busy => {
                 self.stats.frames_busy += 1;
@@ -123,6 +126,15 @@ impl Shard {
         {
             self.stats.answers_late += 1;
             self.core.answer_later(peer, late);
+        }
+    }
+
+    /// A follower that is slow on purpose: it sleeps for every append that the frame held.
+    #[cfg(feature = "debug-keys")]
+    fn sleep_for_appends(&mut self) {
+        let sleep = self.message_sleep * self.core.take_appends_stepped();
+        if !sleep.is_zero() {
+            std::thread::sleep(sleep);
         }
     }
 

@@ -289,6 +289,10 @@ impl<L: GroupLog> HostCore<L> {
                 found.called_in = Some(term.next());
             }
         }
+        #[cfg(feature = "debug-keys")]
+        if matches!(message.body, GroupBody::Append(_)) {
+            self.late_acks.on_append();
+        }
         let elapsed = self.now.saturating_duration_since(found.heard_at);
         let acked = matches!(message.body, GroupBody::Ack { .. });
         if transport::mutant!("stale_ack_counted") && acked {

@@ -156,6 +156,8 @@ impl<L: GroupLog> HostCore<L> {
             self.stats.stalls += 1;
         }
         self.last_tick = self.now;
+        #[cfg(feature = "debug-keys")]
+        self.send_late_acks();
         if now >= self.next_round {
             self.next_round = (self.next_round + interval).max(now + interval / 2);
             self.rounds_fall_due();

@@ -321,7 +321,12 @@ impl<L: GroupLog> HostCore<L> {
         }
         let mut results = results.into_iter().peekable();
         let mut ended = 0_usize;
-        let next = |core: &mut Self| core.groups.at_mut(slot)?.waiters.resolve_next(index);
+        self.stats.waiter_passes += u64::from(!found.waiters.is_empty());
+        let next = |core: &mut Self| {
+            let waiters = &mut core.groups.at_mut(slot)?.waiters;
+            core.stats.waiters_looked_at += u64::from(!waiters.is_empty());
+            waiters.resolve_next(index)
+        };
         while let Some(waiter) = next(self) {
             let mut result = Bytes::new();
             while let Some((_, bytes)) = results.next_if(|(at, _)| *at <= waiter.index) {

@@ -9,6 +9,8 @@ mod elections;
 mod faults;
 mod forwarding;
 mod holding;
+#[cfg(feature = "debug-keys")]
+mod late_acks;
 mod placement;
 mod retention;
 mod rounds;

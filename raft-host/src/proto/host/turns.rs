@@ -118,11 +118,11 @@ impl<L: GroupLog> HostCore<L> {
         match message.body {
             GroupBody::Append(_) => self.send_append(slot, node, message),
             GroupBody::Ack { .. } | GroupBody::Reject { .. } => {
-                let Some(peer) = self.peers.get_mut(&node).filter(|peer| peer.up) else {
+                #[cfg(feature = "debug-keys")]
+                let Some(message) = self.late_acks.delay(self.now, node, message) else {
                     return;
                 };
-                peer.acks.push(message);
-                self.tell_control(node);
+                self.send_ack(node, message);
             }
             GroupBody::PreVote { .. }
             | GroupBody::PreVoteAnswer { .. }
@@ -134,6 +134,28 @@ impl<L: GroupLog> HostCore<L> {
             // They have their own queue, and never come from Raft.
             GroupBody::Forward(_) | GroupBody::ForwardAnswer(_) => {}
         }
+    }
+
+    fn send_ack(&mut self, node: NodeId, message: GroupMessage) {
+        let Some(peer) = self.peers.get_mut(&node).filter(|peer| peer.up) else {
+            return;
+        };
+        peer.acks.push(message);
+        self.tell_control(node);
+    }
+
+    /// Sends the acks that were to be late and have been late enough.
+    #[cfg(feature = "debug-keys")]
+    pub(super) fn send_late_acks(&mut self) {
+        while let Some((node, message)) = self.late_acks.pop_due(self.now) {
+            self.send_ack(node, message);
+        }
+    }
+
+    /// How many appends were stepped since the last call, for a shell that is to sleep for each.
+    #[cfg(feature = "debug-keys")]
+    pub fn take_appends_stepped(&mut self) -> u32 {
+        self.late_acks.take_appends()
     }
 
     pub(super) fn send_urgent(&mut self, node: NodeId, message: GroupMessage) {
