@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use multigroup::cluster::{ClusterFolder, NodeSignal, scan};
+use multigroup::admin::{AdminUrl, GroupPage, GroupStatus, fetch, post};
+use multigroup::cluster::{ClusterFolder, NodeProcess, NodeSignal, scan};
 use multigroup::keyspace::KeySpace;
 use multigroup::load::{
-    self, Account, Finished, Operation, Plan, Progress, RawPlan, Route, RunId, Stop,
+    self, Account, Endpoint, Finished, Operation, Plan, Progress, RawPlan, Route, RunId, Stop,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::watch;
 use transport::io::clock;
@@ -31,6 +32,10 @@ const BLOCKS: u16 = 20;
 
 /// How long one operation may take before it counts as failed.
 const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long an admin port may take, and how many groups it is asked for at once.
+const ADMIN_PATIENCE: Duration = Duration::from_secs(10);
+const PAGE: usize = 1_000;
 
 /// What a cluster is to be.
 #[derive(Clone, Debug)]
@@ -147,11 +152,10 @@ impl BenchCluster {
         load: Load,
         on_progress: impl FnMut(Progress),
     ) -> Result<Finished, Fault> {
-        let endpoint = |node| format!("127.0.0.1:{}", self.base_port + 100 + node).parse();
-        let endpoints: Result<Vec<_>, _> = self.nodes().map(endpoint).collect();
+        let endpoints: Result<Vec<_>, _> = self.nodes().map(|node| self.client(node)).collect();
         let plan = Plan::try_from(RawPlan {
             endpoints: endpoints?,
-            space: KeySpace::new(self.shape.groups).ok_or("no such number of groups")?,
+            space: self.space()?,
             writers: load.writers,
             duration: load.lasting,
             keys: None,
@@ -174,6 +178,82 @@ impl BenchCluster {
         let mut ledger = load::Ledger::open(self.path())?;
         ledger.append(&finished.ledger)?;
         Ok(finished)
+    }
+
+    /// Where a node takes clients.
+    ///
+    /// # Errors
+    /// None, for any node of it.
+    pub fn client(&self, node: u16) -> Result<Endpoint, Fault> {
+        Ok(format!("127.0.0.1:{}", self.base_port + 100 + node).parse()?)
+    }
+
+    /// How its keys map to groups.
+    ///
+    /// # Errors
+    /// None, for any number of groups that it came up with.
+    pub fn space(&self) -> Result<KeySpace, Fault> {
+        Ok(KeySpace::new(self.shape.groups).ok_or("no such number of groups")?)
+    }
+
+    fn admin(&self, node: u16) -> Result<AdminUrl, Fault> {
+        Ok(format!("http://127.0.0.1:{}", self.base_port + 200 + node).parse()?)
+    }
+
+    /// Changes a setting of a running node, as `multigroup config set` does.
+    ///
+    /// # Errors
+    /// The node refused, or isn't there.
+    pub async fn set(&self, node: u16, key: &str, value: &str) -> Result<(), Fault> {
+        let body = json!({"key": key, "value": value});
+        post(&self.admin(node)?, "/config", &body, ADMIN_PATIENCE).await?;
+        Ok(())
+    }
+
+    /// What one node says of itself.
+    ///
+    /// # Errors
+    /// It doesn't answer.
+    pub async fn status_of(&self, node: u16) -> Result<Value, Fault> {
+        let said = fetch(&self.admin(node)?, "/status", ADMIN_PATIENCE).await?;
+        Ok(serde_json::from_slice(&said)?)
+    }
+
+    /// All groups as one node sees them, in order.
+    ///
+    /// # Errors
+    /// It doesn't answer.
+    pub async fn groups_of(&self, node: u16) -> Result<Vec<GroupStatus>, Fault> {
+        let mut all: Vec<GroupStatus> = Vec::new();
+        let mut next = Some(String::new());
+        while let Some(after) = next {
+            let path = format!("/groups?limit={PAGE}{after}");
+            let said = fetch(&self.admin(node)?, &path, ADMIN_PATIENCE).await?;
+            let page: GroupPage = serde_json::from_slice(&said)?;
+            next = page.next_after.map(|last| format!("&after={last}"));
+            all.extend(page.groups);
+        }
+        Ok(all)
+    }
+
+    /// A running node's process.
+    ///
+    /// # Errors
+    /// It isn't running.
+    pub fn process(&self, node: u16) -> Result<NodeProcess, Fault> {
+        let mut found = scan(&self.folder)?.into_iter();
+        let found = found.find(|process| process.node() == u64::from(node));
+        found.ok_or_else(|| format!("node {node} isn't running").into())
+    }
+
+    /// The command that starts a node again and doesn't wait until it is ready.
+    #[must_use]
+    pub fn restart_command(&self, node: u16) -> Command {
+        let mut command = Command::new(self.shape.program);
+        command.args(["cluster", "restart", "--no-wait", "--dir"]);
+        command.arg(self.path()).args(["--node", &node.to_string()]);
+        command.stdin(Stdio::null());
+        command
     }
 
     /// What `verify` found, all of it right.

@@ -155,7 +155,8 @@ fn git(words: &[&str]) -> Option<String> {
 }
 
 /// The commit, with a mark if the tree differs from it.
-fn commit() -> String {
+#[must_use]
+pub fn commit() -> String {
     let clean = git(&["status", "--porcelain"]).is_some_and(|changes| changes.is_empty());
     let mark = if clean { "" } else { "-modified" };
     git(&["rev-parse", "HEAD"]).map_or("unknown".to_owned(), |commit| commit + mark)
