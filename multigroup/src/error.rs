@@ -201,6 +201,22 @@ pub enum Refused {
     /// The archive lags too far behind.
     #[error("ArchiveLag")]
     ArchiveLag,
+    /// As many workers wait for what can't be handed off as may.
+    #[error("InlineFull: {held} workers wait for acks, and no more than {most} may")]
+    InlineFull {
+        /// How many do.
+        held: usize,
+        /// The bound.
+        most: usize,
+    },
+    /// The policy asks for more acks than the group has voters.
+    #[error("TooFewVoters: {wanted} acks are asked for, and the group has {voters} voters")]
+    TooFewVoters {
+        /// Acks asked for.
+        wanted: u64,
+        /// Voters there are.
+        voters: u64,
+    },
     /// The host turned it away for a reason that has no name of its own here.
     #[error("HostRefused: {0}")]
     Host(raft_host::error::Refusal),

@@ -66,15 +66,15 @@ pub(super) fn of_refusal(group: GroupId, refusal: Refusal) -> ClientError {
         Refusal::ForwardsFull { .. } => full(FullScope::Link),
         Refusal::LogFull => Refused::DiskFull.into(),
         Refusal::Backlogged => Refused::ArchiveLag.into(),
+        Refusal::InlineFull { held, most } => Refused::InlineFull { held, most }.into(),
+        Refusal::TooFewVoters { wanted, voters } => Refused::TooFewVoters { wanted, voters }.into(),
         Refusal::Overwritten { .. } => Refused::Superseded.into(),
         Refusal::Stopped => Refused::ShuttingDown.into(),
         Refusal::NoSuchGroup(_)
         | Refusal::NotAVoter(_)
         | Refusal::OutOfReach(_)
         | Refusal::Empty
-        | Refusal::RequestIdTooLong { .. }
-        | Refusal::TooFewVoters { .. }
-        | Refusal::InlineFull { .. } => Refused::Host(refusal).into(),
+        | Refusal::RequestIdTooLong { .. } => Refused::Host(refusal).into(),
         _ => Refused::Host(refusal).into(),
     }
 }
@@ -152,6 +152,10 @@ mod tests {
             (Refusal::Uncommitted, "-REFUSED GroupFull"),
             (Refusal::LogFull, "-REFUSED DiskFull"),
             (Refusal::Backlogged, "-REFUSED ArchiveLag"),
+            (
+                Refusal::InlineFull { held: 4, most: 4 },
+                "-REFUSED InlineFull: 4 workers wait for acks, and no more than 4 may",
+            ),
             (Refusal::Stopped, "-REFUSED ShuttingDown"),
         ] {
             let told = line(&of_proposal(GROUP, None, ProposalOutcome::Refused(refusal)));
