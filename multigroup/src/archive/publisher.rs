@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
+use object_store::path::Path;
 use raft_host::id::{GroupId, Index, Term};
 use raft_host::io::{CommittedEntries, CommittedFailed, Group, GroupsOfShard, Led};
 use raft_host::log::api::{LogEntry, ReadError};
@@ -527,6 +528,7 @@ impl Publisher {
         let created = reader.place().create(&key, bytes).await?;
         match created {
             Created::Yes => {
+                self.stands(reader, &key).await?;
                 reader.created(name);
                 self.take(reader, &Listed { header, segments });
                 self.setup.shared.published(length);
@@ -538,6 +540,20 @@ impl Publisher {
             }
         }
         Ok(created)
+    }
+
+    /// What was just written counts only if the archive is still there: a folder that was moved away
+    /// is made anew by whoever writes into it, and what is written there is lost with its return.
+    async fn stands(&self, reader: &Reader, key: &Path) -> Result<(), ArchiveError> {
+        let Some(identity) = &self.identity else {
+            return Ok(());
+        };
+        let there = still_there(reader.place(), identity).await;
+        if let Err(ArchiveError::Gone { .. }) = &there {
+            // It stands in nobody's way when the archive is brought back; left, it only would.
+            let _in_the_way = reader.place().remove(key).await;
+        }
+        there
     }
 
     /// Lets logs forget what is archived, in steps that are worth it.
