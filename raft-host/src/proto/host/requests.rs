@@ -72,13 +72,7 @@ impl<L: GroupLog> HostCore<L> {
         proposal: Proposal,
     ) -> Result<(), Refusal> {
         let slot = self.serving(now, group)?;
-        let got = proposal.data.len() + proposal.context.len() + group_time::TIME_BYTES;
-        if got > ENTRY_BYTES_MAX {
-            return Err(Refusal::TooLarge {
-                got,
-                most: ENTRY_BYTES_MAX,
-            });
-        }
+        check_size(&proposal.data, &proposal.context)?;
         if proposal.deadline <= self.now {
             return Err(Refusal::Late);
         }
@@ -104,11 +98,7 @@ impl<L: GroupLog> HostCore<L> {
         if deadline <= self.now {
             return Err(Refusal::Late);
         }
-        let got = incoming.data.len() + incoming.context.len() + group_time::TIME_BYTES;
-        if got > ENTRY_BYTES_MAX {
-            let most = ENTRY_BYTES_MAX;
-            return Err(Refusal::TooLarge { got, most });
-        }
+        let got = check_size(&incoming.data, &incoming.context)?;
         let most = self.config.retained_entries_max();
         let found = self.groups.at_mut(slot).ok_or(Refusal::Stopped)?;
         let status = found.replica.status();
@@ -340,9 +330,9 @@ impl<L: GroupLog> HostCore<L> {
                     acks,
                     result,
                 };
-                self.groups.at_mut(slot).into_iter().for_each(|found| {
-                    found.waiters.lack(lacking.clone());
-                });
+                if let Some(found) = self.groups.at_mut(slot) {
+                    found.waiters.lack(lacking);
+                }
                 continue;
             }
             self.proposals.release(waiter.cost);
@@ -489,4 +479,16 @@ impl<L: GroupLog> HostCore<L> {
         }
         self.reading.remove(&group);
     }
+}
+
+/// What a command takes as an entry, its leader's note included, if that is no more than it may.
+fn check_size(data: &Bytes, context: &Bytes) -> Result<usize, Refusal> {
+    let (got, most) = (
+        data.len() + context.len() + group_time::TIME_BYTES,
+        ENTRY_BYTES_MAX,
+    );
+    if got > most {
+        return Err(Refusal::TooLarge { got, most });
+    }
+    Ok(got)
 }

@@ -7,22 +7,13 @@ const GROUP: GroupId = GroupId::new(1);
 const DELAY_MS: u32 = 40;
 
 fn elected(seed: u64) -> World {
-    let mut world = World::new(3, 1, seed);
-    let raw = crate::config::RawRaftConfig {
-        debug_ack_delay_ms: DELAY_MS,
-        ..crate::config::RAFT_DEFAULTS
-    };
-    world.config = raw.try_into().unwrap();
-    for node in 0..3 {
-        world.kill(node);
-    }
-    world.run(ms(10));
-    for node in 0..3 {
-        world.boot(node);
-    }
-    world.run_until(ms(3000), World::all_led);
-    world.run(ms(300));
-    world
+    World::elected_with(
+        seed,
+        crate::config::RawRaftConfig {
+            debug_ack_delay_ms: DELAY_MS,
+            ..crate::config::RAFT_DEFAULTS
+        },
+    )
 }
 
 #[test]

@@ -10,22 +10,13 @@ use crate::proto::host::LogRoom;
 const GROUP: GroupId = GroupId::new(1);
 
 fn elected(seed: u64, retained_entries_max: u64) -> World {
-    let mut world = World::new(3, 1, seed);
-    let raw = crate::config::RawRaftConfig {
-        retained_entries_max,
-        ..crate::config::RAFT_DEFAULTS
-    };
-    world.config = raw.try_into().unwrap();
-    for node in 0..3 {
-        world.kill(node);
-    }
-    world.run(ms(10));
-    for node in 0..3 {
-        world.boot(node);
-    }
-    world.run_until(ms(3000), World::all_led);
-    world.run(ms(300));
-    world
+    World::elected_with(
+        seed,
+        crate::config::RawRaftConfig {
+            retained_entries_max,
+            ..crate::config::RAFT_DEFAULTS
+        },
+    )
 }
 
 fn retained(world: &World, at: usize) -> u64 {

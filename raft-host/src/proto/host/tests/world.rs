@@ -700,6 +700,22 @@ impl World {
         leads.max().map(|(_, at)| at)
     }
 
+    /// Three nodes of one group that have this configuration, and a leader.
+    pub(super) fn elected_with(seed: u64, raw: crate::config::RawRaftConfig) -> Self {
+        let mut world = Self::new(3, 1, seed);
+        world.config = raw.try_into().unwrap();
+        for node in 0..3 {
+            world.kill(node);
+        }
+        world.run(ms(10));
+        for node in 0..3 {
+            world.boot(node);
+        }
+        world.run_until(ms(3000), Self::all_led);
+        world.run(ms(300));
+        world
+    }
+
     pub(super) fn all_led(&self) -> bool {
         self.group_ids().all(|group| {
             self.leader(group).is_some_and(|at| {
